@@ -1,0 +1,15 @@
+export type { Exit, LaunchedProcess } from "./child.ts";
+export { manualClock, type ManualClock } from "./clock.ts";
+export { eventually, type EventuallyOptions } from "./eventually.ts";
+export {
+  type NatsCluster,
+  type NatsOptions,
+  type NatsServer,
+  startNats,
+  startNatsCluster,
+} from "./nats.ts";
+export { natsServerBinary } from "./nats-binary.ts";
+export { freePort, freePorts } from "./ports.ts";
+export { seededRandom, type SeededRandom } from "./random.ts";
+export { removeDir, tempDir } from "./reaper.ts";
+export { type RedisServer, startRedis } from "./redis.ts";
