@@ -160,10 +160,9 @@ function describe(exit: Exit): string {
 }
 
 /** Adds to a launched process what its kind has besides. Getters stay getters: `pid` changes at a restart. */
-export function extend<Extra extends object>(
-  process: LaunchedProcess,
+export function extend<P extends LaunchedProcess, Extra extends object>(
+  process: P,
   extra: Extra,
-): LaunchedProcess & Extra {
-  const properties = Object.getOwnPropertyDescriptors(process);
-  return Object.defineProperties(extra, properties) as LaunchedProcess & Extra;
+): P & Extra {
+  return Object.defineProperties(extra, Object.getOwnPropertyDescriptors(process)) as P & Extra;
 }

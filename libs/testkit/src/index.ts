@@ -13,3 +13,21 @@ export { freePort, freePorts } from "./ports.ts";
 export { seededRandom, type SeededRandom } from "./random.ts";
 export { removeDir, tempDir } from "./reaper.ts";
 export { type RedisServer, startRedis } from "./redis.ts";
+export { type NatsFilter, natsFilter, type NatsMessage, type Verdict } from "./nats-filter.ts";
+export {
+  type Direction,
+  type MakeTap,
+  type Tap,
+  type TapContext,
+  tcpProxy,
+  type TcpProxy,
+} from "./proxy.ts";
+export {
+  type Edge,
+  type EdgeOptions,
+  type RuntimeOptions,
+  type Service,
+  type ServiceOptions,
+  startEdge,
+  startRuntime,
+} from "./services.ts";

@@ -130,7 +130,8 @@ async function startNode(
 
 function clusterConfig(own: number, routes: number[]): string {
   const list = routes.map((port) => `"nats://127.0.0.1:${port}"`).join(", ");
-  return `cluster { name: throughline-test, listen: "127.0.0.1:${own}", routes: [${list}] }`;
+  // Not advertised: a client that goes through a fault proxy must not learn the way around it.
+  return `cluster { name: throughline-test, no_advertise: true, listen: "127.0.0.1:${own}", routes: [${list}] }`;
 }
 
 interface Jsz {
