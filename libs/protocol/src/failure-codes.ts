@@ -1,0 +1,33 @@
+/*
+ * Codes that Throughline itself puts into `run.failed`, `step.failed` and `tool_call.failed`. Agents
+ * add their own: a code is any short text.
+ */
+
+export interface FailureRow {
+  /** Goes into the event's `retryable`: would the same again have a chance? */
+  readonly retryable: boolean;
+  readonly summary: string;
+}
+
+export const FAILURE_CODES = {
+  agent_error: { retryable: true, summary: "The agent threw." },
+  agent_unavailable: {
+    retryable: true,
+    summary: "No worker offered the agent for as long as a run may wait in the queue.",
+  },
+  invalid_input: { retryable: false, summary: "The agent does not take this input." },
+  deadline: { retryable: false, summary: "The run was not finished by its deadline." },
+  worker_lost: { retryable: true, summary: "The worker died and the run could not be taken over." },
+  too_many_attempts: {
+    retryable: false,
+    summary: "Several workers in a row died on it without getting further.",
+  },
+  outcome_unknown: {
+    retryable: false,
+    summary: "A worker died while the tool ran; whether it took effect is not known.",
+  },
+  interrupted: { retryable: true, summary: "Stopped by an interrupt." },
+  cancelled: { retryable: false, summary: "Stopped by the run's cancellation." },
+} as const satisfies Record<string, FailureRow>;
+
+export type FailureCode = keyof typeof FAILURE_CODES;
