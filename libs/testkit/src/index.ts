@@ -10,7 +10,7 @@ export {
 } from "./nats.ts";
 export { natsServerBinary } from "./nats-binary.ts";
 export { freePort, freePorts } from "./ports.ts";
-export { seededRandom, type SeededRandom } from "./random.ts";
+export { randomOf, seededRandom, type SeededRandom } from "./random.ts";
 export { removeDir, tempDir } from "./reaper.ts";
 export { type RedisServer, startRedis } from "./redis.ts";
 export { type NatsFilter, natsFilter, type NatsMessage, type Verdict } from "./nats-filter.ts";

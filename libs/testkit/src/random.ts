@@ -22,6 +22,11 @@ export interface SeededRandom {
  */
 export function seededRandom(seed: number = seedOfEnvironment()): SeededRandom {
   console.log(`seed ${seed} (TL_SEED=${seed} repeats it)`);
+  return randomOf(seed);
+}
+
+/** The same source without the print, for seeds drawn from one that was printed. */
+export function randomOf(seed: number): SeededRandom {
   let state = seed >>> 0;
   const next = (): number => {
     state = (state + 0x6d2b79f5) >>> 0;

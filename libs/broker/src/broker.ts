@@ -1,0 +1,161 @@
+import {
+  jetstream,
+  type JetStreamClient,
+  jetstreamManager,
+  type JetStreamManager,
+} from "@nats-io/jetstream";
+import type { NatsConnection } from "@nats-io/nats-core";
+import { CommandLog } from "./command-log.ts";
+import { connectNats, type ConnectionState, type NatsAuth } from "./connect.ts";
+import { DirectReader } from "./direct-read.ts";
+import { BrokerUnavailable } from "./errors.ts";
+import { EventLog } from "./event-log.ts";
+import { PositionChecks } from "./position-checks.ts";
+import { ensureStreams, type Layout } from "./streams.ts";
+import { shardOf, streamName } from "./subjects.ts";
+
+export interface BrokerOptions {
+  /** `host:port` or `nats://…`, any number of servers of one cluster. */
+  readonly servers: readonly string[];
+  readonly name: string;
+  readonly auth?: NatsAuth;
+  /** Fixed at installation (default 4). */
+  readonly shards?: number;
+  /** Copies of each stream: 1, 3 or 5 (default 1). */
+  readonly replicas?: number;
+  /** Default 7 days. */
+  readonly eventsMaxAgeMs?: number;
+  /** Default 30 days. */
+  readonly snapshotsMaxAgeMs?: number;
+  readonly storage?: "file" | "memory";
+  /** Make missing streams (default true). An edge without the right to may wait for a worker to do it. */
+  readonly ensure?: boolean;
+  readonly connectTimeoutMs?: number;
+}
+
+const DAY_MS = 24 * 60 * 60_000;
+
+/** What all parts of this room stand on: the connection, the layout, and the logs over them. */
+export class Broker {
+  readonly nc: NatsConnection;
+  readonly js: JetStreamClient;
+  readonly jsm: JetStreamManager;
+  readonly shards: number;
+  readonly replicas: number;
+  readonly eventsMaxAgeMs: number;
+  readonly reader: DirectReader;
+  readonly checks: PositionChecks;
+  readonly events: EventLog;
+  readonly commands: CommandLog;
+  readonly #watchers: Set<(state: ConnectionState) => void> = new Set();
+  #connection: ConnectionState = "up";
+
+  constructor(nc: NatsConnection, jsm: JetStreamManager, layout: Layout) {
+    this.nc = nc;
+    this.jsm = jsm;
+    this.js = jetstream(nc);
+    this.shards = layout.shards;
+    this.replicas = layout.replicas;
+    this.eventsMaxAgeMs = layout.eventsMaxAgeMs;
+    this.reader = new DirectReader(nc);
+    this.checks = new PositionChecks(this);
+    this.events = new EventLog(this);
+    this.commands = new CommandLog(this);
+  }
+
+  get connection(): ConnectionState {
+    return this.#connection;
+  }
+
+  /** Called on every change of the NATS connection; returns the way to stop. */
+  onConnection(watcher: (state: ConnectionState) => void): () => void {
+    this.#watchers.add(watcher);
+    return () => this.#watchers.delete(watcher);
+  }
+
+  shardOf(session: string): number {
+    return shardOf(session, this.shards);
+  }
+
+  /** @internal */
+  connectionChanged(state: ConnectionState): void {
+    if (this.#connection === state) return;
+    this.#connection = state;
+    if (state === "down") this.reader.failAll("the NATS connection was lost");
+    else this.checks.allDue();
+    for (const watcher of this.#watchers) watcher(state);
+  }
+
+  async close(): Promise<void> {
+    this.checks.close();
+    this.reader.close();
+    await this.nc.close();
+  }
+}
+
+/**
+ * Connects, checks the server's version and makes the streams that are missing.
+ * Rejects with BrokerUnavailable (nobody answers in time) or BrokerMisfit (fatal, says what to do).
+ */
+export async function openBroker(options: BrokerOptions): Promise<Broker> {
+  const layout: Layout = {
+    shards: options.shards ?? 4,
+    replicas: options.replicas ?? 1,
+    eventsMaxAgeMs: options.eventsMaxAgeMs ?? 7 * DAY_MS,
+    snapshotsMaxAgeMs: Math.max(
+      options.snapshotsMaxAgeMs ?? 30 * DAY_MS,
+      options.eventsMaxAgeMs ?? 7 * DAY_MS,
+    ),
+    storage: options.storage ?? "file",
+  };
+  let broker: Broker | undefined;
+  const nc = await connectNats({
+    servers: options.servers,
+    name: options.name,
+    ...(options.auth ? { auth: options.auth } : {}),
+    ...(options.connectTimeoutMs === undefined
+      ? {}
+      : { connectTimeoutMs: options.connectTimeoutMs }),
+    onChange: (state) => broker?.connectionChanged(state),
+  });
+  try {
+    const jsm = await settle(nc, layout, options);
+    broker = new Broker(nc, jsm, layout);
+    return broker;
+  } catch (error) {
+    await nc.close();
+    throw error;
+  }
+}
+
+/** A cluster that has just started has no leader for a while: try until the time is over. */
+async function settle(
+  nc: NatsConnection,
+  layout: Layout,
+  options: BrokerOptions,
+): Promise<JetStreamManager> {
+  const giveUpAt = Date.now() + (options.connectTimeoutMs ?? 30_000);
+  for (;;) {
+    try {
+      const jsm = await jetstreamManager(nc, { timeout: 5_000 });
+      if (options.ensure ?? true) await ensureStreams(nc, jsm, layout);
+      else await jsm.streams.info(streamName.snapshots(layout.shards - 1));
+      return jsm;
+    } catch (error) {
+      if (isFatal(error)) throw error;
+      if (Date.now() >= giveUpAt) {
+        throw new BrokerUnavailable(
+          "JetStream did not become ready: is it enabled (nats-server -js)?",
+          {
+            cause: error,
+          },
+        );
+      }
+      await new Promise((resolve) => setTimeout(resolve, 200));
+    }
+  }
+}
+
+function isFatal(error: unknown): boolean {
+  return error instanceof Error && error.name === "BrokerMisfit";
+}

@@ -1,0 +1,264 @@
+import { createHash } from "node:crypto";
+import type { Command } from "@throughline/protocol";
+import type { MsgHdrs } from "@nats-io/nats-core";
+import type { Broker } from "./broker.ts";
+import { SubjectChain, type SubjectMessage } from "./continuity.ts";
+import type { RawMessage } from "./direct-read.ts";
+import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
+import { H, lastSequenceOf, N, sequenceOf } from "./headers.ts";
+import type { RunRef } from "./ids.ts";
+import { leaderRead, leaderReadPatiently } from "./leader-read.ts";
+import type { Checkable, PositionChecks } from "./position-checks.ts";
+import { isFatalRefusal, publishAcked } from "./publish.ts";
+import { commandSubject, liveCommandSubject, runOfSubject, streamName } from "./subjects.ts";
+import { type Page, Tail, type TailSource } from "./tail.ts";
+
+export interface CommandRequest {
+  readonly ref: RunRef;
+  readonly command: Command;
+  readonly user: string;
+  readonly hash: string;
+}
+
+export type CommandOutcome =
+  | { readonly outcome: "stored"; readonly streamSeq: number }
+  | { readonly outcome: "duplicate"; readonly streamSeq: number }
+  /** The id was used with another body. */
+  | { readonly outcome: "conflict" };
+
+export interface StoredCommand extends SubjectMessage {
+  readonly user: string;
+  readonly hash: string;
+  /** The command as it was stored: an edge checked it, a worker checks it again. */
+  readonly command: unknown;
+  readonly body: Uint8Array;
+}
+
+export interface CommandSink {
+  command(command: StoredCommand): void;
+  fault(error: Error): void;
+}
+
+const PUBLISH_MS = 3_000;
+/** `drainToLeader` stands before a terminal event: it waits out a leader election. */
+const DRAIN_MS = 30_000;
+
+/** The command logs of all runs: idempotent publish for the edge, the tail for the worker. */
+export class CommandLog {
+  readonly #broker: Broker;
+
+  constructor(broker: Broker) {
+    this.#broker = broker;
+  }
+
+  /**
+   * Stores a command once, whatever node it comes through. The id's scope is (tenant, user, session).
+   * Rejects with BrokerUnavailable when the outcome could not be learnt; the same call may be made again.
+   */
+  async publish(request: CommandRequest): Promise<CommandOutcome> {
+    const { ref, command, user, hash } = request;
+    const shard = this.#broker.shardOf(ref.session);
+    const scope = JSON.stringify([ref.tenant, user, ref.session, command.id]);
+    const outcome = await publishAcked(
+      this.#broker.nc,
+      commandSubject(ref, shard),
+      Buffer.from(JSON.stringify(command)),
+      {
+        [N.msgId]: createHash("sha256").update(scope).digest("base64url").slice(0, 22),
+        [H.hash]: hash,
+        [H.user]: encodeURIComponent(user),
+      },
+      PUBLISH_MS,
+    );
+    if (outcome.kind === "stored") {
+      if (!outcome.duplicate) return { outcome: "stored", streamSeq: outcome.streamSeq };
+      return this.#compare(shard, outcome.streamSeq, hash);
+    }
+    if (outcome.kind === "refused" && isFatalRefusal(outcome.code)) {
+      throw new RangeError(`NATS does not take this command: ${outcome.description}`);
+    }
+    throw new BrokerUnavailable(`command ${command.id} was not confirmed`, { cause: outcome });
+  }
+
+  async #compare(shard: number, streamSeq: number, hash: string): Promise<CommandOutcome> {
+    const stream = streamName.commands(shard);
+    const { messages } = await this.#broker.reader.read(stream, { seq: streamSeq });
+    const first = messages[0] ?? (await leaderRead(this.#broker.nc, stream, { seq: streamSeq }));
+    if (first && first.headers.get(H.hash) !== hash) return { outcome: "conflict" };
+    return { outcome: "duplicate", streamSeq };
+  }
+
+  tail(ref: RunRef, after: number, sink: CommandSink): CommandTail {
+    return new CommandTail(this.#broker, ref, after, sink);
+  }
+}
+
+/** A run's commands in stream order, without hole or repeat, for the worker that owns it. */
+export class CommandTail implements Checkable {
+  readonly stream: string;
+  readonly #broker: Broker;
+  readonly #checks: PositionChecks;
+  readonly #subject: string;
+  readonly #tail: Tail<StoredCommand>;
+  /** Callers of drainToLeader; each goes when its sequence is reached or the tail closes. */
+  readonly #waiting: Set<() => void> = new Set();
+
+  constructor(broker: Broker, ref: RunRef, after: number, sink: CommandSink) {
+    const shard = broker.shardOf(ref.session);
+    this.#broker = broker;
+    this.#checks = broker.checks;
+    this.stream = streamName.commands(shard);
+    this.#subject = commandSubject(ref, shard);
+    this.#tail = new Tail(
+      commandSource(broker, this.stream, this.#subject, liveCommandSubject(ref, shard)),
+      new SubjectChain<StoredCommand>(after),
+      {
+        message: (command) => {
+          sink.command(command);
+          this.#wake();
+        },
+        level: () => this.#wake(),
+        caughtUp: () => this.#wake(),
+        fault: (error) => {
+          this.#wake();
+          sink.fault(error);
+        },
+      },
+    );
+    this.#checks.add(this);
+  }
+
+  get position(): number {
+    return this.#tail.position;
+  }
+
+  get lastActivity(): number {
+    return this.#tail.lastActivity;
+  }
+
+  get isDone(): boolean {
+    return this.#tail.isClosed;
+  }
+
+  /**
+   * Resolves when every command that the stream's leader holds now has been handed to the sink.
+   * Stands before whatever would override an accepted command: an expiry, a terminal event.
+   * Rejects with BrokerUnavailable when the leader does not answer within 30 s.
+   */
+  async drainToLeader(): Promise<void> {
+    const query = { last_by_subj: this.#subject };
+    const last = await leaderReadPatiently(this.#broker.nc, this.stream, query, DRAIN_MS);
+    if (!last) return;
+    this.#tail.observe(last.streamSeq);
+    while (!this.#tail.isClosed && this.position < last.streamSeq) {
+      await new Promise<void>((resolve) => this.#waiting.add(resolve));
+      // Level and still below it: it has expired between the look and the read.
+      if (this.#tail.isLevel) return;
+    }
+  }
+
+  close(): void {
+    this.#tail.close();
+    this.#checks.remove(this);
+    this.#wake();
+  }
+
+  #wake(): void {
+    for (const resolve of this.#waiting) resolve();
+    this.#waiting.clear();
+  }
+
+  *subjects(): IterableIterator<string> {
+    yield this.#subject;
+  }
+
+  *filters(): IterableIterator<string> {
+    // One exact subject a run: nothing to ask by wildcard.
+  }
+
+  found(_of: string, last: RawMessage | undefined): void {
+    if (!last || last.streamSeq <= this.position) return;
+    this.#checks.repairs += 1;
+    this.#tail.observe(last.streamSeq);
+  }
+}
+
+function storedCommand(
+  subject: string,
+  streamSeq: number,
+  headers: MsgHdrs,
+  body: Uint8Array,
+): StoredCommand {
+  return {
+    run: runOfSubject(subject),
+    streamSeq,
+    lastOnSubject: lastSequenceOf(headers),
+    user: decodeURIComponent(headers.get(H.user)),
+    hash: headers.get(H.hash),
+    command: parsed(body),
+    body,
+  };
+}
+
+/** What is no JSON was not written by an edge of ours; the worker answers it as malformed. */
+function parsed(body: Uint8Array): unknown {
+  try {
+    return JSON.parse(Buffer.from(body).toString("utf8"));
+  } catch {
+    return undefined;
+  }
+}
+
+function commandSource(
+  broker: Broker,
+  stream: string,
+  subject: string,
+  liveSubject: string,
+): TailSource<StoredCommand> {
+  const read = async (after: number, upTo?: number): Promise<Page<StoredCommand>> => {
+    const answer = await broker.reader.read(stream, {
+      seq: after + 1,
+      next_by_subj: subject,
+      batch: 256,
+      max_bytes: 256 * 1024,
+    });
+    // In a batch `Nats-Last-Sequence` names the batch's previous message: nothing to check against.
+    const messages = answer.messages.map((m) => ({
+      ...storedCommand(m.subject, m.streamSeq, m.headers, m.body),
+      lastOnSubject: 0,
+    }));
+    if (answer.pending > 0) return { messages, end: false };
+    const reached = messages.at(-1)?.streamSeq ?? after;
+    if (upTo === undefined || reached >= upTo) return { messages, end: true };
+    const next = await leaderRead(broker.nc, stream, { seq: reached + 1, next_by_subj: subject });
+    if (!next || next.streamSeq > upTo) return { messages, end: true };
+    messages.push({
+      ...storedCommand(next.subject, next.streamSeq, next.headers, next.body),
+      lastOnSubject: 0,
+    });
+    return { messages, end: false };
+  };
+  return {
+    subscribe: (onLive, onBroken) => {
+      const live = broker.nc.subscribe(liveSubject, {
+        callback: (error, m) => {
+          if (error || !m.headers) {
+            onBroken(error ?? new LogCorrupt(`a live copy on ${m.subject} has no headers`));
+            return;
+          }
+          let command: StoredCommand;
+          try {
+            command = storedCommand(m.subject, sequenceOf(m.headers), m.headers, m.data);
+          } catch (cause) {
+            onBroken(cause instanceof Error ? cause : new Error(String(cause)));
+            return;
+          }
+          onLive(command);
+        },
+      });
+      return { close: () => live.unsubscribe() };
+    },
+    read,
+    readRun: (_run, after, upTo) => read(after, upTo),
+  };
+}

@@ -1,0 +1,35 @@
+export { type Broker, type BrokerOptions, openBroker } from "./broker.ts";
+export type {
+  CommandLog,
+  CommandOutcome,
+  CommandRequest,
+  CommandSink,
+  CommandTail,
+  StoredCommand,
+} from "./command-log.ts";
+export type { ConnectionState, NatsAuth } from "./connect.ts";
+export type { EphemeralMessage, NewEphemeral } from "./ephemeral.ts";
+export {
+  BrokerMisfit,
+  BrokerUnavailable,
+  EventTooLarge,
+  FencedError,
+  LogCorrupt,
+  QueueFull,
+  WriterFailed,
+} from "./errors.ts";
+export type { EventLog, Head, LogFilter, ReadLimit } from "./event-log.ts";
+export type { EventTail } from "./event-tail.ts";
+export type { LogMessage } from "./headers.ts";
+export { bodyHash, deriveRunId, deriveSessionId, type RunRef, type SessionRef } from "./ids.ts";
+export {
+  type AppendOptions,
+  openRunWriter,
+  type RunPosition,
+  RunWriter,
+  type RunWriterOptions,
+  type StoredAt,
+} from "./run-writer.ts";
+export type { StartOutcome, StartRequest } from "./start.ts";
+export type { Page, TailSink } from "./tail.ts";
+export type { LaneTimes, TextStream } from "./text-lane.ts";

@@ -1,0 +1,383 @@
+import { randomBytes } from "node:crypto";
+import { isBarrier, isTerminal, MAX_EVENT_BYTES, type NewEvent } from "@throughline/protocol";
+import { type Batch, type Line, takeBatch } from "./batch.ts";
+import type { Broker } from "./broker.ts";
+import { EventTooLarge, FencedError, QueueFull, WriterFailed } from "./errors.ts";
+import type { NewEphemeral } from "./ephemeral.ts";
+import { H, N } from "./headers.ts";
+import type { RunRef } from "./ids.ts";
+import { isFatalRefusal, publishAcked, toHeaders } from "./publish.ts";
+import { settle } from "./settle.ts";
+import { ephemeralSubject, eventSubject, streamName } from "./subjects.ts";
+import { type LaneTimes, TextLane, type TextStream } from "./text-lane.ts";
+
+/** Where a run's log stands: what the next append continues. */
+export interface RunPosition {
+  /** Last stored seq. */
+  readonly seq: number;
+  /** Stream sequence of the run's last message, on whichever subject. */
+  readonly streamSeq: number;
+  /** Stream sequence of the last message on `.e`; 0 for none. The fence. */
+  readonly eSeq: number;
+  /** COMMANDS sequence applied through. */
+  readonly cmd: number;
+}
+
+export interface RunWriterOptions {
+  readonly ref: RunRef;
+  readonly epoch: string;
+  readonly attempt: number;
+  /** Id of this worker process, for the owner check. */
+  readonly worker: string;
+  readonly position: RunPosition;
+  /** How long an append's outcome may stay unknown before the writer gives up, in ms (default 10 min). */
+  readonly patienceMs?: number;
+  readonly lane?: LaneTimes;
+}
+
+export interface AppendOptions {
+  /** COMMANDS sequence that this event applies. */
+  readonly cmd?: number;
+}
+
+export interface StoredAt {
+  readonly seq: number;
+  readonly streamSeq: number;
+}
+
+type State =
+  | { readonly kind: "open" }
+  /** The terminal event is queued or stored: nothing may follow it (INV4). */
+  | { readonly kind: "ended" }
+  | { readonly kind: "closed" }
+  | { readonly kind: "broken"; readonly error: FencedError | WriterFailed };
+
+const PUBLISH_MS = 3_000;
+const PATIENCE_MS = 10 * 60_000;
+/** Above it `ready()` waits; a producer that awaits its writes never gets further. */
+const HIGH_WATER_BYTES = 1024 * 1024;
+/** Above it appends are refused: a producer that awaits nothing must not take the process down. */
+const QUEUE_BYTES = 8 * 1024 * 1024;
+
+/**
+ * The one writer of a run's events (ARCHITECTURE §3). One publish is in flight; what is emitted
+ * meanwhile is packed into the next. Every publish carries the expected last sequence of its
+ * subject, so a writer that lost its run is refused by the server: that is the fence.
+ */
+export class RunWriter {
+  /** Random id of this attempt: tells our own stored message from another attempt's. */
+  readonly writer: string = randomBytes(9).toString("base64url");
+  readonly #broker: Broker;
+  readonly #options: RunWriterOptions;
+  readonly #stream: string;
+  readonly #subject: string;
+  readonly #ephemeral: string;
+  readonly #lane: TextLane;
+  readonly #broken: AbortController = new AbortController();
+  readonly #queue: Line[] = [];
+  #queuedBytes = 0;
+  #state: State = { kind: "open" };
+  #seq: number;
+  #position: RunPosition;
+  #inFlight = false;
+  /** Callers of flush and ready; looked at after every append, rejected when the writer breaks. */
+  readonly #waiting: Set<{
+    until: () => boolean;
+    resolve: () => void;
+    reject: (e: Error) => void;
+  }> = new Set();
+
+  constructor(broker: Broker, options: RunWriterOptions) {
+    const shard = broker.shardOf(options.ref.session);
+    this.#broker = broker;
+    this.#options = options;
+    this.#stream = streamName.events(shard);
+    this.#subject = eventSubject.e(options.ref, shard);
+    this.#ephemeral = ephemeralSubject.ofRun(options.ref, shard);
+    this.#position = options.position;
+    this.#seq = options.position.seq;
+    this.#lane = new TextLane(
+      {
+        checkpoint: (event) => this.#enqueue(event, {}, true),
+        deltas: (events) => this.#sendEphemeral(events),
+        ready: () => this.ready(),
+      },
+      options.lane,
+    );
+  }
+
+  /** Last assigned seq. */
+  get seq(): number {
+    return this.#seq;
+  }
+
+  /** What is stored for sure. */
+  get stored(): RunPosition {
+    return this.#position;
+  }
+
+  /** Aborted, with FencedError or WriterFailed as reason, when nothing can be appended any more. */
+  get signal(): AbortSignal {
+    return this.#broken.signal;
+  }
+
+  /**
+   * Queues a durable event; its seq is assigned now, in call order. Resolves when it is stored.
+   * Rejects with FencedError or WriterFailed (the writer is broken), EventTooLarge or QueueFull
+   * (this event was not taken and no seq was used).
+   */
+  append(event: NewEvent, options: AppendOptions = {}): Promise<StoredAt> {
+    return this.#enqueue(event, options, false);
+  }
+
+  /** A message's text on two lanes: deltas at once and not stored, checkpoints stored. */
+  text(messageId: string, stepId?: string): TextStream {
+    return this.#lane.open(messageId, stepId);
+  }
+
+  /** Sends an event without seq: not stored, at most once. */
+  ephemeral(event: NewEphemeral): void {
+    if (this.#state.kind === "open") this.#sendEphemeral([event]);
+  }
+
+  /** Resolves at once while there is room, else when the queue has drained below its high-water mark. */
+  ready(): Promise<void> {
+    return this.#until(() => this.#queuedBytes < HIGH_WATER_BYTES);
+  }
+
+  /** Resolves when everything appended so far, open text included, is stored. Rejects when the writer breaks. */
+  flush(): Promise<void> {
+    if (this.#state.kind === "open") this.#lane.checkpoint();
+    const target = this.#seq;
+    return this.#until(() => this.#position.seq >= target);
+  }
+
+  /** Flushes, then takes nothing more. */
+  async close(): Promise<void> {
+    try {
+      await this.flush();
+    } finally {
+      this.discard();
+    }
+  }
+
+  /** Takes nothing more from now on; what is queued and not yet sent is dropped. */
+  discard(): void {
+    this.#lane.stop();
+    if (this.#state.kind === "open" || this.#state.kind === "ended")
+      this.#state = { kind: "closed" };
+    this.#dropQueue(new WriterFailed("the run writer was closed"));
+  }
+
+  #enqueue(event: NewEvent, options: AppendOptions, settles: boolean): Promise<StoredAt> {
+    const refusal = this.#refusal();
+    if (refusal) return Promise.reject(refusal);
+    const { ref } = this.#options;
+    const seq = this.#seq + 1;
+    const bytes = Buffer.from(
+      JSON.stringify({
+        type: event.type,
+        session_id: ref.session,
+        run_id: ref.run,
+        seq,
+        event_id: `${ref.run}.${seq}`,
+        ts: Date.now(),
+        reply_to: event.reply_to,
+        step_id: event.step_id,
+        reply_by: event.reply_by,
+        key: event.key,
+        payload: event.payload,
+      }),
+    );
+    if (bytes.byteLength > MAX_EVENT_BYTES) {
+      return Promise.reject(
+        new EventTooLarge(
+          `${event.type} is ${bytes.byteLength} bytes, ${MAX_EVENT_BYTES} at most: pass large data as an artifact`,
+        ),
+      );
+    }
+    if (this.#queuedBytes + bytes.byteLength > QUEUE_BYTES) {
+      return Promise.reject(new QueueFull(`more than ${QUEUE_BYTES} bytes wait for the log`));
+    }
+    this.#seq = seq;
+    const end = isTerminal(event.type);
+    if (end) {
+      this.#lane.stop();
+      this.#state = { kind: "ended" };
+    }
+    return new Promise((stored, failed) => {
+      this.#queue.push({
+        seq,
+        bytes,
+        cmd: options.cmd ?? 0,
+        barrier: isBarrier(event.type),
+        settles,
+        end,
+        stored,
+        failed,
+      });
+      this.#queuedBytes += bytes.byteLength;
+      if (!this.#inFlight) void this.#drain();
+    });
+  }
+
+  #refusal(): Error | undefined {
+    switch (this.#state.kind) {
+      case "open":
+        return undefined;
+      case "ended":
+        return new WriterFailed("the run's terminal event was appended: nothing may follow it");
+      case "closed":
+        return new WriterFailed("the run writer was closed");
+      case "broken":
+        return this.#state.error;
+    }
+  }
+
+  async #drain(): Promise<void> {
+    this.#inFlight = true;
+    // What the same turn emits goes into the first message.
+    await Promise.resolve();
+    while (this.#queue.length > 0 && this.#state.kind !== "broken") {
+      const batch = takeBatch(this.#queue, this.#position.cmd);
+      const outcome = await this.#publish(batch);
+      this.#queuedBytes -= batch.body.byteLength - (batch.lines.length - 1);
+      if (typeof outcome !== "number") {
+        for (const line of batch.lines) line.failed(outcome);
+        this.#break(outcome);
+        break;
+      }
+      this.#position = {
+        seq: batch.lastSeq,
+        streamSeq: outcome,
+        eSeq: outcome,
+        cmd: batch.cmd,
+      };
+      for (const line of batch.lines) line.stored({ seq: line.seq, streamSeq: outcome });
+      this.#wake();
+    }
+    this.#inFlight = false;
+  }
+
+  /** Publishes a message until its fate is known: its stream sequence, or why the writer cannot go on. */
+  async #publish(batch: Batch): Promise<number | FencedError | WriterFailed> {
+    const { ref, epoch, attempt, worker, patienceMs = PATIENCE_MS } = this.#options;
+    const giveUpAt = Date.now() + patienceMs;
+    let expected = this.#position.eSeq;
+    for (;;) {
+      const outcome = await publishAcked(
+        this.#broker.nc,
+        this.#subject,
+        batch.body,
+        {
+          [N.expectedLastSubject]: expected,
+          [H.seq]: batch.firstSeq,
+          [H.last]: batch.lastSeq,
+          [H.prev]: this.#position.streamSeq,
+          [H.attempt]: attempt,
+          [H.writer]: this.writer,
+          [H.worker]: worker,
+          [H.epoch]: epoch,
+          [H.cmd]: batch.cmd || undefined,
+          [H.barrier]: batch.barrier || undefined,
+          [H.settled]: batch.settled || undefined,
+          [H.end]: batch.end ? 1 : undefined,
+        },
+        PUBLISH_MS,
+      );
+      if (outcome.kind === "stored") return outcome.streamSeq;
+      if (outcome.kind === "refused" && isFatalRefusal(outcome.code)) {
+        return new WriterFailed(
+          `NATS does not take this append of ${ref.run}: ${outcome.description}`,
+        );
+      }
+      const fate = await settle(this.#broker.nc, this.#stream, this.#subject, {
+        writer: this.writer,
+        lastSeq: batch.lastSeq,
+        expected,
+        giveUpAt,
+      });
+      switch (fate.kind) {
+        case "stored":
+          return fate.streamSeq;
+        case "absent":
+          expected = fate.expected;
+          continue;
+        case "fenced":
+          return new FencedError(
+            `${ref.run} belongs to attempt ${fate.attempt} of worker ${fate.worker}: ours (${attempt}) is over`,
+          );
+        case "unknown":
+          return new WriterFailed(
+            `the outcome of an append to ${ref.run} stayed unknown for ${patienceMs} ms`,
+            { cause: fate.cause },
+          );
+      }
+    }
+  }
+
+  #sendEphemeral(events: readonly NewEphemeral[]): void {
+    if (this.#state.kind !== "open" || this.#broker.connection === "down") return;
+    const { ref, attempt, epoch } = this.#options;
+    const ts = Date.now();
+    const lines = events.map((event) =>
+      JSON.stringify({
+        type: event.type,
+        session_id: ref.session,
+        run_id: ref.run,
+        ts,
+        attempt,
+        step_id: event.step_id,
+        payload: event.payload,
+      }),
+    );
+    this.#broker.nc.publish(this.#ephemeral, lines.join("\n"), {
+      headers: toHeaders({
+        [H.attempt]: attempt,
+        [H.writer]: this.writer,
+        [H.epoch]: epoch,
+        [H.after]: this.#seq,
+      }),
+    });
+  }
+
+  #break(error: FencedError | WriterFailed): void {
+    this.#lane.stop();
+    this.#state = { kind: "broken", error };
+    this.#dropQueue(error);
+    this.#broken.abort(error);
+  }
+
+  #dropQueue(error: Error): void {
+    for (const line of this.#queue.splice(0)) {
+      this.#queuedBytes -= line.bytes.byteLength;
+      line.failed(error);
+    }
+    for (const waiter of this.#waiting) {
+      if (waiter.until()) waiter.resolve();
+      else waiter.reject(error);
+    }
+    this.#waiting.clear();
+  }
+
+  #until(until: () => boolean): Promise<void> {
+    if (until()) return Promise.resolve();
+    const { kind } = this.#state;
+    if (kind === "broken" || kind === "closed") {
+      return Promise.reject(this.#refusal() ?? new WriterFailed("the run writer was closed"));
+    }
+    return new Promise((resolve, reject) => this.#waiting.add({ until, resolve, reject }));
+  }
+
+  #wake(): void {
+    for (const waiter of this.#waiting) {
+      if (!waiter.until()) continue;
+      this.#waiting.delete(waiter);
+      waiter.resolve();
+    }
+  }
+}
+
+export function openRunWriter(broker: Broker, options: RunWriterOptions): RunWriter {
+  return new RunWriter(broker, options);
+}

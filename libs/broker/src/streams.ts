@@ -1,0 +1,120 @@
+import {
+  DiscardPolicy,
+  JetStreamApiError,
+  type JetStreamManager,
+  RetentionPolicy,
+  StorageType,
+  type StreamConfig,
+} from "@nats-io/jetstream";
+import { Kvm } from "@nats-io/kv";
+import { nanos, type NatsConnection } from "@nats-io/nats-core";
+import { BrokerMisfit } from "./errors.ts";
+import { streamName } from "./subjects.ts";
+
+export interface Layout {
+  readonly shards: number;
+  readonly replicas: number;
+  readonly eventsMaxAgeMs: number;
+  /** Snapshots and session context outlive the events. */
+  readonly snapshotsMaxAgeMs: number;
+  readonly storage: "file" | "memory";
+}
+
+export const META_BUCKET = "TL_META";
+const LAYOUT_KEY = "layout";
+const STREAM_NOT_FOUND = 10059;
+
+/** How long NATS remembers a command's Msg-Id. Past it, the ids kept in the run's state tell a duplicate. */
+const COMMAND_DUPLICATE_WINDOW_MS = 2 * 60_000;
+
+function wanted(layout: Layout, shard: number): Partial<StreamConfig>[] {
+  const common: Partial<StreamConfig> = {
+    retention: RetentionPolicy.Limits,
+    storage: layout.storage === "file" ? StorageType.File : StorageType.Memory,
+    num_replicas: layout.replicas,
+    allow_direct: true,
+    discard: DiscardPolicy.Old,
+  };
+  const logs = { ...common, max_age: nanos(layout.eventsMaxAgeMs) };
+  const window = nanos(Math.min(COMMAND_DUPLICATE_WINDOW_MS, layout.eventsMaxAgeMs));
+  return [
+    {
+      ...logs,
+      name: streamName.events(shard),
+      subjects: [`tl.ev.${shard}.>`],
+      republish: { src: `tl.ev.${shard}.>`, dest: `tl.lv.${shard}.>` },
+      duplicate_window: window,
+    },
+    {
+      ...logs,
+      name: streamName.commands(shard),
+      subjects: [`tl.cm.${shard}.>`],
+      republish: { src: `tl.cm.${shard}.>`, dest: `tl.cl.${shard}.>` },
+      duplicate_window: window,
+    },
+    {
+      ...common,
+      name: streamName.snapshots(shard),
+      subjects: [`tl.sn.${shard}.>`],
+      max_msgs_per_subject: 1,
+      max_age: nanos(layout.snapshotsMaxAgeMs),
+    },
+  ];
+}
+
+/** The shard count is fixed at installation: another count would look for sessions where they are not. */
+async function settleShards(nc: NatsConnection, layout: Layout): Promise<void> {
+  const kv = await new Kvm(nc).create(META_BUCKET, {
+    replicas: layout.replicas,
+    history: 1,
+    storage: layout.storage === "file" ? StorageType.File : StorageType.Memory,
+  });
+  const mine = { version: 1, shards: layout.shards };
+  try {
+    await kv.create(LAYOUT_KEY, JSON.stringify(mine));
+    return;
+  } catch (error) {
+    if (!isWrongSequence(error)) throw error;
+  }
+  const entry = await kv.get(LAYOUT_KEY);
+  const stored: unknown = entry?.json();
+  const shards =
+    typeof stored === "object" && stored !== null && "shards" in stored ? stored.shards : undefined;
+  if (shards !== layout.shards) {
+    throw new BrokerMisfit(
+      `this installation has ${String(shards)} shards, ${layout.shards} were asked for. ` +
+        "The count is fixed when the streams are first made: set TL_SHARDS back, or install afresh.",
+    );
+  }
+}
+
+export function isWrongSequence(error: unknown): boolean {
+  return error instanceof JetStreamApiError && error.code === 10071;
+}
+
+async function ensureStream(jsm: JetStreamManager, config: Partial<StreamConfig>): Promise<void> {
+  const name = config.name ?? "";
+  try {
+    const { config: have } = await jsm.streams.info(name);
+    const same =
+      have.max_age === config.max_age &&
+      have.num_replicas === config.num_replicas &&
+      have.republish?.dest === config.republish?.dest;
+    if (!same) await jsm.streams.update(name, config);
+  } catch (error) {
+    if (!(error instanceof JetStreamApiError) || error.code !== STREAM_NOT_FOUND) throw error;
+    await jsm.streams.add({ ...config, name });
+  }
+}
+
+/** Makes what is missing and adjusts ages and replicas; safe to run from many processes at once. */
+export async function ensureStreams(
+  nc: NatsConnection,
+  jsm: JetStreamManager,
+  layout: Layout,
+): Promise<void> {
+  await settleShards(nc, layout);
+  for (let shard = 0; shard < layout.shards; shard += 1) {
+    for (const config of wanted(layout, shard)) await ensureStream(jsm, config);
+  }
+}
