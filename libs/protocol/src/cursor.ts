@@ -16,7 +16,8 @@ export interface Cursor {
   readonly tag: string;
 }
 
-const CURSOR = /^(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})-([0-9a-z]{1,7})$/;
+/** What a cursor looks like; that its numbers are safe integers is {@link parseCursor}'s to check. */
+export const CURSOR_PATTERN: RegExp = /^(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})-([0-9a-z]{1,7})$/;
 
 /** The text that clients keep and send back. */
 export function formatCursor(cursor: Cursor): string {
@@ -26,7 +27,7 @@ export function formatCursor(cursor: Cursor): string {
 /** Reads a cursor; `undefined` for anything that {@link formatCursor} does not produce. */
 export function parseCursor(text: unknown): Cursor | undefined {
   if (typeof text !== "string") return undefined;
-  const match = CURSOR.exec(text);
+  const match = CURSOR_PATTERN.exec(text);
   if (match === null) return undefined;
   const seq = Number(match[1]);
   const streamSeq = Number(match[2]);

@@ -3,12 +3,19 @@
  * list; contents of the application's own are bounded by the frame only.
  */
 import { z } from "zod";
+import { CURSOR_PATTERN, parseCursor } from "./cursor.ts";
 import { EVENT_ID_PATTERN, ID_PATTERN } from "./ids.ts";
 
 export const id = z.string().regex(ID_PATTERN, "must be 1 to 64 characters of A-Z a-z 0-9 _ -");
 export const eventIdField = z
   .string()
   .regex(EVENT_ID_PATTERN, "must be an event id: <run_id>.<seq>");
+
+/** A cursor that a client sends back. Whether it still fits the run is for the edge to find out. */
+export const cursor = z
+  .string()
+  .regex(CURSOR_PATTERN, "is no cursor")
+  .refine((text) => parseCursor(text) !== undefined, "is no cursor");
 
 /** A user as the token names it: opaque, any characters. */
 export const user = z.string().min(1).max(256);

@@ -52,7 +52,7 @@ export type {
   UnknownEvent,
 } from "./events/catalogue.ts";
 export { FAILURE_CODES, type FailureCode, type FailureRow } from "./failure-codes.ts";
-export { isControlType, type IncomingFrame } from "./frame.ts";
+export { readFrame, type IncomingFrame } from "./frame.ts";
 export { EVENT_ID_PATTERN, ID_PATTERN, eventId, isId } from "./ids.ts";
 export {
   HEARTBEAT_INTERVAL_MS,
@@ -67,8 +67,9 @@ export {
   MAX_WINDOW,
   MIN_LEASE_MS,
 } from "./limits.ts";
+export { findJsonProblem, formatPath, type JsonProblem } from "./json-screen.ts";
 export { mergePatch } from "./merge-patch.ts";
-export { HoleError, reduce } from "./reduce.ts";
+export { ForeignEventError, HoleError, reduce } from "./reduce.ts";
 export {
   appliedKey,
   initialRunState,

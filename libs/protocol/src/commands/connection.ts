@@ -1,6 +1,6 @@
 /* Commands that the edge answers by itself. */
 import { z } from "zod";
-import { id, time } from "../fields.ts";
+import { cursor, id, time } from "../fields.ts";
 import { MAX_WINDOW } from "../limits.ts";
 import { connectionCommand, sessionCommand } from "./envelope.ts";
 
@@ -9,7 +9,7 @@ export const subscribe = sessionCommand(
   "subscribe",
   z
     .object({
-      cursor: z.string().max(64).optional(),
+      cursor: cursor.optional(),
       /** Where to start without a cursor; absent: `start`. */
       from: z.enum(["start", "latest", "snapshot"]).optional(),
       /** At most this many events without an `ack`. */
@@ -23,10 +23,7 @@ export const subscribe = sessionCommand(
 export const unsubscribe = connectionCommand("unsubscribe", z.object({ subscription_id: id }));
 
 /** Frees credit. Has no answer. */
-export const ack = connectionCommand(
-  "ack",
-  z.object({ subscription_id: id, cursor: z.string().max(64) }),
-);
+export const ack = connectionCommand("ack", z.object({ subscription_id: id, cursor }));
 
 /** A new token of the same tenant and user. */
 export const authRefresh = connectionCommand(

@@ -94,5 +94,8 @@ export interface UnknownEvent {
   readonly session_id: string;
   readonly run_id?: string;
   readonly seq?: number;
+  readonly ts?: number;
+  readonly reply_to?: string;
+  readonly reply_by?: string;
   readonly payload: unknown;
 }

@@ -131,7 +131,7 @@ export const runStateSchema = z.object({
   seq: count,
   /** 0 until a worker has started it. */
   attempt: count,
-  /** Attempts in a row that ended without bringing the run further. */
+  /** Attempts in a row, the present one included, that have not brought the run further. */
   idle_attempts: count,
   worker: z.string().optional(),
 
