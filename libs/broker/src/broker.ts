@@ -77,6 +77,11 @@ export class Broker {
     return shardOf(session, this.shards);
   }
 
+  /** Throws BrokerUnavailable while NATS is away: a request would only run into its time-out. */
+  assertUp(): void {
+    if (this.#connection === "down") throw new BrokerUnavailable("NATS is not connected");
+  }
+
   /** @internal */
   connectionChanged(state: ConnectionState): void {
     if (this.#connection === state) return;

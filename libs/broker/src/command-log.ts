@@ -57,6 +57,7 @@ export class CommandLog {
    */
   async publish(request: CommandRequest): Promise<CommandOutcome> {
     const { ref, command, user, hash } = request;
+    this.#broker.assertUp();
     const shard = this.#broker.shardOf(ref.session);
     const scope = JSON.stringify([ref.tenant, user, ref.session, command.id]);
     const outcome = await publishAcked(

@@ -24,7 +24,7 @@ export type LogFilter =
 export interface ReadLimit {
   /** Messages in a page (default 256). */
   readonly messages?: number;
-  /** Bytes in a page, headers included (default 256 KiB). The first message always fits. */
+  /** A page is full at so many bytes, headers included (default 256 KiB); it may go over by its last message. */
   readonly bytes?: number;
   /** Report `end` only when the leader confirms that nothing is left at or below this stream sequence. */
   readonly upTo?: number;

@@ -210,8 +210,8 @@ function collect(
   subject: string,
   entry: Entry,
 ): void {
-  let bySubject = batches.get(stream);
-  if (!bySubject) batches.set(stream, (bySubject = new Map()));
+  const bySubject = batches.get(stream) ?? new Map<string, Entry[]>();
+  batches.set(stream, bySubject);
   const entries = bySubject.get(subject);
   if (entries) entries.push(entry);
   else bySubject.set(subject, [entry]);

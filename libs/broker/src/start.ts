@@ -38,6 +38,7 @@ const PUBLISH_MS = 3_000;
  */
 export async function startRun(broker: Broker, request: StartRequest): Promise<StartOutcome> {
   const { ref } = request;
+  broker.assertUp();
   const shard = broker.shardOf(ref.session);
   // Snapshots outlive events: a start that comes again after those have expired must not begin anew.
   const old = await broker.reader.read(streamName.snapshots(shard), {

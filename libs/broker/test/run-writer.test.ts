@@ -1,6 +1,13 @@
 import { eventually, type NatsServer, startNats } from "@throughline/testkit";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type Broker, EventTooLarge, FencedError, openBroker, openRunWriter, QueueFull } from "../src/index.ts";
+import {
+  type Broker,
+  EventTooLarge,
+  FencedError,
+  openBroker,
+  openRunWriter,
+  QueueFull,
+} from "../src/index.ts";
 import { eventsOf, freshRun, note, startedWriter, wholeLog } from "./harness.ts";
 
 let nats: NatsServer;
@@ -195,10 +202,10 @@ describe("the run writer while NATS is away", () => {
     await eventually(() => broker.connection === "up");
     emit(10);
     await appends.at(-1);
-    await nats.pause();
+    nats.pause();
     emit(10);
     await new Promise((resolve) => setTimeout(resolve, 3_500));
-    await nats.resume();
+    nats.resume();
     emit(10);
     await Promise.all(appends);
     const events = (await wholeLog(broker, ref)).flatMap(eventsOf);

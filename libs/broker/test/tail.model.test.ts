@@ -97,7 +97,8 @@ async function turns(count: number): Promise<void> {
 }
 
 async function play(seed: number, runs: readonly string[]): Promise<void> {
-  const { next } = randomOf(seed);
+  const random = randomOf(seed);
+  const next = (): number => random.next();
   const log = new FaultyLog(next);
   for (let i = 0; i < next() * 20; i += 1) log.append(pick(runs, next), 1 + Math.floor(next() * 3));
   const start = Math.floor(next() * (log.stored.length + 1));
