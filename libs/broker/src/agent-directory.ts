@@ -1,0 +1,151 @@
+import type { Broker } from "./broker.ts";
+import { Bucket } from "./bucket.ts";
+import { leaderRead } from "./leader-read.ts";
+import { publishAcked } from "./publish.ts";
+
+export const AGENTS_BUCKET = "TL_AGENTS";
+
+export interface Announcement {
+  readonly agent: string;
+  readonly description: string;
+  /** Inputs that show what the agent takes. */
+  readonly examples: readonly unknown[];
+  /** Id of the announcing worker process. */
+  readonly worker: string;
+}
+
+export interface AgentKind {
+  readonly agent: string;
+  readonly description: string;
+  readonly examples: readonly unknown[];
+  /** Worker processes that offer it now. */
+  readonly workers: number;
+}
+
+export interface AgentDirectoryOptions {
+  /** A worker not heard of for so long vanishes, in ms (default 30,000). It is heard of every third. */
+  readonly ttlMs?: number;
+  readonly onWarning?: (text: string, cause: unknown) => void;
+}
+
+const PUBLISH_MS = 2_000;
+const RETRY_MS = 500;
+
+/** Which agent kinds are offered now: one key `<agent>.<worker>` per announcement, kept alive by a heartbeat. */
+export class AgentDirectory {
+  readonly ttlMs: number;
+  readonly #broker: Pick<Broker, "nc" | "jsm" | "replicas">;
+  readonly #bucket: Bucket;
+  readonly #onWarning: (text: string, cause: unknown) => void;
+
+  constructor(
+    broker: Pick<Broker, "nc" | "jsm" | "replicas">,
+    options: AgentDirectoryOptions = {},
+  ) {
+    this.ttlMs = options.ttlMs ?? 30_000;
+    this.#broker = broker;
+    this.#bucket = new Bucket(broker, { name: AGENTS_BUCKET, ttlMs: this.ttlMs });
+    this.#onWarning = options.onWarning ?? (() => undefined);
+  }
+
+  /** Offers an agent until stopped. A beat that fails is tried again soon, for as long as it takes. */
+  announce(announcement: Announcement): { stop(): Promise<void> } {
+    const subject = this.#bucket.subject(`${announcement.agent}.${announcement.worker}`);
+    const body = Buffer.from(JSON.stringify(announcement));
+    let timer: NodeJS.Timeout | undefined;
+    let stopped = false;
+    const beat = async (): Promise<void> => {
+      let again = this.ttlMs / 3;
+      try {
+        await this.#bucket.setTtl(this.ttlMs);
+        if (stopped) return;
+        const outcome = await publishAcked(this.#broker.nc, subject, body, {}, PUBLISH_MS);
+        if (outcome.kind !== "stored") throw new Error("not stored", { cause: outcome });
+      } catch (error) {
+        if (stopped) return;
+        again = Math.min(again, RETRY_MS);
+        this.#onWarning(`agent ${announcement.agent} could not be announced`, error);
+      }
+      if (!stopped) timer = setTimeout(start, again);
+    };
+    const start = (): void => {
+      beating = beat();
+    };
+    let beating = beat();
+    return {
+      stop: async () => {
+        stopped = true;
+        clearTimeout(timer);
+        await beating;
+        await this.#withdraw(subject);
+      },
+    };
+  }
+
+  /** The key goes with its history, so that what the stream holds is what is offered. */
+  async #withdraw(subject: string): Promise<void> {
+    try {
+      await this.#broker.jsm.streams.purge(this.#bucket.stream, { filter: subject });
+    } catch (error) {
+      this.#onWarning("an announcement stays until its time is over", error);
+    }
+  }
+
+  /** Is the agent offered now, as the leader says? Rejects when it does not answer. */
+  async offered(agent: string): Promise<boolean> {
+    return (await this.#subjects(`${agent}.*`)).length > 0;
+  }
+
+  /** All kinds by name: one request, and one more per kind. No consumer is made. */
+  async list(): Promise<AgentKind[]> {
+    const byAgent = new Map<string, string[]>();
+    for (const subject of await this.#subjects(">")) {
+      const agent = subject.split(".")[2] ?? "";
+      byAgent.set(agent, [...(byAgent.get(agent) ?? []), subject]);
+    }
+    const kinds = await Promise.all(
+      [...byAgent].map(async ([agent, subjects]) => {
+        const found = await this.#announced(subjects);
+        return found && { agent, ...found, workers: subjects.length };
+      }),
+    );
+    return kinds
+      .filter((kind) => kind !== undefined)
+      .toSorted((a, b) => (a.agent < b.agent ? -1 : 1));
+  }
+
+  async #subjects(keys: string): Promise<string[]> {
+    await this.#bucket.ready();
+    const { state } = await this.#broker.jsm.streams.info(this.#bucket.stream, {
+      subjects_filter: this.#bucket.subject(keys),
+    });
+    return Object.keys(state.subjects ?? {});
+  }
+
+  /** What one of the workers says of the agent; one that went meanwhile is passed over. */
+  async #announced(
+    subjects: readonly string[],
+  ): Promise<Pick<AgentKind, "description" | "examples"> | undefined> {
+    for (const subject of subjects) {
+      const query = { last_by_subj: subject };
+      const raw = await leaderRead(this.#broker.nc, this.#bucket.stream, query);
+      if (!raw) continue;
+      const value: unknown = JSON.parse(Buffer.from(raw.body).toString("utf8"));
+      if (typeof value !== "object" || value === null) continue;
+      const description: unknown = Reflect.get(value, "description");
+      const examples: unknown = Reflect.get(value, "examples");
+      return {
+        description: typeof description === "string" ? description : "",
+        examples: Array.isArray(examples) ? examples : [],
+      };
+    }
+    return undefined;
+  }
+}
+
+export function openAgentDirectory(
+  broker: Pick<Broker, "nc" | "jsm" | "replicas">,
+  options: AgentDirectoryOptions = {},
+): AgentDirectory {
+  return new AgentDirectory(broker, options);
+}

@@ -1,0 +1,129 @@
+import { isId } from "@throughline/protocol";
+import type { Broker } from "./broker.ts";
+import { Bucket } from "./bucket.ts";
+import type { RawMessage } from "./direct-read.ts";
+import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
+import { N } from "./headers.ts";
+import type { SessionRef } from "./ids.ts";
+import { leaderRead } from "./leader-read.ts";
+import { publishAcked } from "./publish.ts";
+
+export const SESSIONS_BUCKET = "TL_SESSIONS";
+
+/** Kept as JSON. Users stand in the value only: they are opaque strings and never part of a key. */
+export interface SessionRecord extends SessionRef {
+  readonly owner: string;
+  readonly title?: string;
+  /** Role of each user; the owner is not listed. */
+  readonly members: Readonly<Record<string, string>>;
+  /** ms since the epoch. */
+  readonly created_at: number;
+  /** Hash of the `session.create` that made it: tells a retry from another command with the same id. */
+  readonly command_hash: string;
+}
+
+export type SessionOutcome =
+  | { readonly outcome: "created"; readonly record: SessionRecord }
+  /** The first writer won; `record` is theirs. */
+  | { readonly outcome: "exists"; readonly record: SessionRecord };
+
+const PUBLISH_MS = 3_000;
+const PATIENCE_MS = 10_000;
+const RETRY_MS = 100;
+/** NATS marks a deleted key by a message with this header. */
+const OPERATION = "KV-Operation";
+
+/** Session records, one key `<tenant>.<session>` each. */
+export class SessionStore {
+  readonly #broker: Pick<Broker, "nc" | "reader">;
+  readonly #bucket: Bucket;
+
+  constructor(broker: Pick<Broker, "nc" | "jsm" | "reader" | "replicas">) {
+    this.#broker = broker;
+    this.#bucket = new Bucket(broker, { name: SESSIONS_BUCKET });
+  }
+
+  /**
+   * Stores the record unless the session exists. Safe to repeat: our own record found after an
+   * unknown outcome counts as created. Rejects with BrokerUnavailable when that stayed unknown.
+   */
+  async create(record: SessionRecord): Promise<SessionOutcome> {
+    const subject = this.#subject(record);
+    const body = Buffer.from(JSON.stringify(record));
+    const giveUpAt = Date.now() + PATIENCE_MS;
+    await this.#ready();
+    let expected = 0;
+    let last: unknown;
+    while (Date.now() < giveUpAt) {
+      const fields = { [N.expectedLastSubject]: expected };
+      const outcome = await publishAcked(this.#broker.nc, subject, body, fields, PUBLISH_MS);
+      if (outcome.kind === "stored") return { outcome: "created", record };
+      last = outcome;
+      const found = await leaderRead(this.#broker.nc, this.#bucket.stream, {
+        last_by_subj: subject,
+      });
+      if (found && !isDeleted(found)) {
+        const theirs = decode(found);
+        return {
+          outcome: Buffer.compare(found.body, body) === 0 ? "created" : "exists",
+          record: theirs,
+        };
+      }
+      expected = found?.streamSeq ?? 0;
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+    throw new BrokerUnavailable(`session ${record.session} was not confirmed`, { cause: last });
+  }
+
+  /** A replica's miss is asked of the leader. Rejects with BrokerUnavailable; nothing is concluded then. */
+  async get(ref: SessionRef): Promise<SessionRecord | undefined> {
+    const subject = this.#subject(ref);
+    await this.#ready();
+    const query = { last_by_subj: subject };
+    const { messages } = await this.#broker.reader.read(this.#bucket.stream, query);
+    const raw = messages[0] ?? (await leaderRead(this.#broker.nc, this.#bucket.stream, query));
+    return raw && !isDeleted(raw) ? decode(raw) : undefined;
+  }
+
+  #subject(ref: SessionRef): string {
+    // Checked where they enter; a wildcard here would read a stranger's session.
+    if (!isId(ref.tenant) || !isId(ref.session)) {
+      throw new RangeError("tenant and session must be ids before they become part of a key");
+    }
+    return this.#bucket.subject(`${ref.tenant}.${ref.session}`);
+  }
+
+  async #ready(): Promise<void> {
+    try {
+      await this.#bucket.ready();
+    } catch (cause) {
+      throw new BrokerUnavailable("the session bucket is not there yet", { cause });
+    }
+  }
+}
+
+function isDeleted(raw: RawMessage): boolean {
+  return raw.headers.get(OPERATION) !== "";
+}
+
+function isRecord(value: unknown): value is SessionRecord {
+  if (typeof value !== "object" || value === null) return false;
+  const member = (name: string): unknown => Reflect.get(value, name);
+  return (
+    ["tenant", "session", "owner", "command_hash"].every((n) => typeof member(n) === "string") &&
+    typeof member("created_at") === "number" &&
+    typeof member("members") === "object" &&
+    member("members") !== null
+  );
+}
+
+function decode(raw: RawMessage): SessionRecord {
+  let value: unknown;
+  try {
+    value = JSON.parse(Buffer.from(raw.body).toString("utf8"));
+  } catch (cause) {
+    throw new LogCorrupt(`the session record on ${raw.subject} is not JSON`, { cause });
+  }
+  if (!isRecord(value)) throw new LogCorrupt(`what is on ${raw.subject} is no session record`);
+  return value;
+}
