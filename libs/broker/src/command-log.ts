@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import type { Command } from "@throughline/protocol";
-import type { MsgHdrs } from "@nats-io/nats-core";
 import type { Broker } from "./broker.ts";
 import { SubjectChain, type SubjectMessage } from "./continuity.ts";
 import type { RawMessage } from "./direct-read.ts";
-import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
+import { BrokerUnavailable } from "./errors.ts";
+import { type HeaderFields, HeaderText } from "./header-text.ts";
 import { H, lastSequenceOf, N, sequenceOf } from "./headers.ts";
 import type { RunRef } from "./ids.ts";
 import { leaderRead, leaderReadPatiently } from "./leader-read.ts";
@@ -187,7 +187,7 @@ export class CommandTail implements Checkable {
 function storedCommand(
   subject: string,
   streamSeq: number,
-  headers: MsgHdrs,
+  headers: HeaderFields,
   body: Uint8Array,
 ): StoredCommand {
   return {
@@ -243,13 +243,14 @@ function commandSource(
     subscribe: (onLive, onBroken) => {
       const live = broker.nc.subscribe(liveSubject, {
         callback: (error, m) => {
-          if (error || !m.headers) {
-            onBroken(error ?? new LogCorrupt(`a live copy on ${m.subject} has no headers`));
+          if (error) {
+            onBroken(error);
             return;
           }
           let command: StoredCommand;
           try {
-            command = storedCommand(m.subject, sequenceOf(m.headers), m.headers, m.data);
+            const headers = HeaderText.of(m);
+            command = storedCommand(m.subject, sequenceOf(headers), headers, m.data);
           } catch (cause) {
             onBroken(cause instanceof Error ? cause : new Error(String(cause)));
             return;

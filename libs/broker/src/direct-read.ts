@@ -1,17 +1,12 @@
-import {
-  createInbox,
-  type Msg,
-  type MsgHdrs,
-  type NatsConnection,
-  type Subscription,
-} from "@nats-io/nats-core";
+import { createInbox, type Msg, type NatsConnection, type Subscription } from "@nats-io/nats-core";
 import { BrokerUnavailable } from "./errors.ts";
+import { type HeaderFields, HeaderText } from "./header-text.ts";
 
 /** A stored message as a read hands it over: its own subject and stream sequence, not the reply's. */
 export interface RawMessage {
   readonly subject: string;
   readonly streamSeq: number;
-  readonly headers: MsgHdrs;
+  readonly headers: HeaderFields;
   readonly body: Uint8Array;
 }
 
@@ -113,9 +108,9 @@ export class DirectReader {
     const token = message.subject.slice(this.#inbox.length + 1);
     const collector = this.#collectors.get(token);
     if (!collector) return;
-    const headers = message.headers;
-    const status = headers?.code ?? 0;
-    if (headers && (status === 0 || status === 200)) {
+    const headers = HeaderText.of(message);
+    const { status } = headers;
+    if (status === 0 && !headers.isEmpty) {
       collector.messages.push({
         subject: headers.get("Nats-Subject"),
         streamSeq: Number(headers.get("Nats-Sequence")),
@@ -128,12 +123,12 @@ export class DirectReader {
       }
     }
     this.#drop(token);
-    if (status === 0 || status === 200 || status === 204 || status === 404) {
-      const pending = Number(headers?.get("Nats-Num-Pending") ?? "0") || 0;
+    if (status === 0 || status === 204 || status === 404) {
+      const pending = Number(headers.get("Nats-Num-Pending")) || 0;
       collector.resolve({ messages: collector.messages, pending });
       return;
     }
-    const what = status === 503 ? "no replica answers" : `${status} ${headers?.description ?? ""}`;
+    const what = status === 503 ? "no replica answers" : `${status} ${headers.description}`;
     collector.reject(new BrokerUnavailable(`a read was refused: ${what}`));
   }
 }

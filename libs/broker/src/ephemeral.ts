@@ -1,5 +1,5 @@
 import type { EphemeralEvent, EphemeralType } from "@throughline/protocol";
-import type { MsgHdrs } from "@nats-io/nats-core";
+import type { HeaderFields } from "./header-text.ts";
 import { H } from "./headers.ts";
 import { runOfSubject } from "./subjects.ts";
 
@@ -22,7 +22,7 @@ export interface EphemeralMessage {
 /** Headers that are no numbers give NaN, which compares false: such a message is never shown. */
 export function ephemeralMessage(
   subject: string,
-  headers: MsgHdrs,
+  headers: HeaderFields,
   body: Uint8Array,
 ): EphemeralMessage {
   return {

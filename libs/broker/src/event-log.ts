@@ -2,6 +2,7 @@ import type { Broker } from "./broker.ts";
 import { EventChains } from "./continuity.ts";
 import type { DirectReader, RawMessage } from "./direct-read.ts";
 import { LogCorrupt } from "./errors.ts";
+import { HeaderText } from "./header-text.ts";
 import { H, type LogMessage, logMessage, sequenceOf } from "./headers.ts";
 import type { RunRef, SessionRef } from "./ids.ts";
 import { leaderRead } from "./leader-read.ts";
@@ -170,13 +171,14 @@ export class EventLog {
       subscribe: (onLive, onBroken) => {
         const live = this.#broker.nc.subscribe(subject, {
           callback: (error, m) => {
-            if (error || !m.headers) {
-              onBroken(error ?? new LogCorrupt(`a live copy on ${m.subject} has no headers`));
+            if (error) {
+              onBroken(error);
               return;
             }
             let message: LogMessage;
             try {
-              message = logMessage(m.subject, sequenceOf(m.headers), m.headers, m.data);
+              const headers = HeaderText.of(m);
+              message = logMessage(m.subject, sequenceOf(headers), headers, m.data);
             } catch (cause) {
               onBroken(cause instanceof Error ? cause : new Error(String(cause)));
               return;
@@ -203,7 +205,7 @@ export class EventLog {
         : ephemeralSubject.ofSession(filter, shard);
     const subscription = this.#broker.nc.subscribe(subject, {
       callback: (error, m) => {
-        if (error === null && m.headers) onMessage(ephemeralMessage(m.subject, m.headers, m.data));
+        if (error === null) onMessage(ephemeralMessage(m.subject, HeaderText.of(m), m.data));
       },
     });
     return { close: () => subscription.unsubscribe() };

@@ -1,5 +1,5 @@
-import type { MsgHdrs } from "@nats-io/nats-core";
 import { LogCorrupt } from "./errors.ts";
+import type { HeaderFields } from "./header-text.ts";
 import { runOfSubject } from "./subjects.ts";
 
 /** Headers of our own on stored and ephemeral messages; SUBJECTS.md says what each means. */
@@ -60,7 +60,7 @@ export interface LogMessage {
   readonly body: Uint8Array;
 }
 
-function whole(headers: MsgHdrs, name: string, otherwise?: number): number {
+function whole(headers: HeaderFields, name: string, otherwise?: number): number {
   const text = headers.get(name);
   if (text === "" && otherwise !== undefined) return otherwise;
   const value = Number(text);
@@ -74,7 +74,7 @@ function whole(headers: MsgHdrs, name: string, otherwise?: number): number {
 export function logMessage(
   subject: string,
   streamSeq: number,
-  headers: MsgHdrs,
+  headers: HeaderFields,
   body: Uint8Array,
 ): LogMessage {
   return {
@@ -96,10 +96,10 @@ export function logMessage(
   };
 }
 
-export function sequenceOf(headers: MsgHdrs): number {
+export function sequenceOf(headers: HeaderFields): number {
   return whole(headers, N.sequence);
 }
 
-export function lastSequenceOf(headers: MsgHdrs): number {
+export function lastSequenceOf(headers: HeaderFields): number {
   return whole(headers, N.lastSequence, 0);
 }

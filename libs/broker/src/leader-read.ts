@@ -1,6 +1,7 @@
-import { type MsgHdrs, type NatsConnection, headers as newHeaders } from "@nats-io/nats-core";
+import type { NatsConnection } from "@nats-io/nats-core";
 import type { RawMessage } from "./direct-read.ts";
 import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
+import { HeaderText } from "./header-text.ts";
 
 /** Body of `$JS.API.STREAM.MSG.GET.<stream>`, which the stream's leader alone answers. */
 export type LeaderQuery =
@@ -23,18 +24,6 @@ interface MessageGetResponse {
     readonly hdrs?: string;
     readonly data?: string;
   };
-}
-
-/** `NATS/1.0\r\nName: value\r\n…\r\n\r\n` (the library's own decoder is not among its exports). */
-function decodeHeaders(base64: string | undefined): MsgHdrs {
-  const headers = newHeaders();
-  if (base64 === undefined) return headers;
-  const lines = Buffer.from(base64, "base64").toString("utf8").split("\r\n");
-  for (const line of lines.slice(1)) {
-    const colon = line.indexOf(":");
-    if (colon > 0) headers.append(line.slice(0, colon), line.slice(colon + 1).trim());
-  }
-  return headers;
 }
 
 /**
@@ -67,7 +56,7 @@ export async function leaderRead(
   return {
     subject: message.subject,
     streamSeq: message.seq,
-    headers: decodeHeaders(message.hdrs),
+    headers: new HeaderText(Buffer.from(message.hdrs ?? "", "base64").toString("latin1")),
     body: Buffer.from(message.data ?? "", "base64"),
   };
 }
