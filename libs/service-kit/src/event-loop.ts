@@ -1,0 +1,35 @@
+/** How late this process is: the lag of its event loop, and the share of time that it is busy. */
+import { performance } from "node:perf_hooks";
+import type { Metrics } from "./metrics.ts";
+
+const SAMPLE_MS = 20;
+const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
+
+/** Adds `throughline_event_loop_lag_seconds` and `throughline_event_loop_utilization`; returns how to stop. */
+export function watchEventLoop(metrics: Metrics): () => void {
+  const lag = metrics.histogram(
+    "throughline_event_loop_lag_seconds",
+    "How late a timer fires, sampled every 20 ms.",
+    BUCKETS_S,
+  );
+  let expected = performance.now() + SAMPLE_MS;
+  const timer = setInterval(() => {
+    const now = performance.now();
+    lag.observe(Math.max(0, now - expected) / 1000);
+    expected = now + SAMPLE_MS;
+  }, SAMPLE_MS);
+  timer.unref();
+
+  let since = performance.eventLoopUtilization();
+  metrics.gauge(
+    "throughline_event_loop_utilization",
+    "Share of the time since the last scrape in which the event loop was busy.",
+    () => {
+      const now = performance.eventLoopUtilization();
+      const { utilization } = performance.eventLoopUtilization(now, since);
+      since = now;
+      return utilization;
+    },
+  );
+  return () => clearInterval(timer);
+}
