@@ -4,9 +4,9 @@
  */
 import { z } from "zod";
 import { CURSOR_PATTERN, parseCursor } from "./cursor.ts";
-import { EVENT_ID_PATTERN, ID_PATTERN } from "./ids.ts";
+import { EVENT_ID_PATTERN, ID_PATTERN, ID_RULE } from "./ids.ts";
 
-export const id = z.string().regex(ID_PATTERN, "must be 1 to 64 characters of A-Z a-z 0-9 _ -");
+export const id = z.string().regex(ID_PATTERN, ID_RULE);
 export const eventIdField = z
   .string()
   .regex(EVENT_ID_PATTERN, "must be an event id: <run_id>.<seq>");

@@ -2,33 +2,41 @@
 import { z } from "zod";
 import { cursor, id, time } from "../fields.ts";
 import { MAX_WINDOW } from "../limits.ts";
-import { connectionCommand, sessionCommand } from "./envelope.ts";
+import { connectionCommand, sessionOrRunCommand } from "./envelope.ts";
 
-/** Without `run_id`: the whole session. */
-export const subscribe = sessionCommand(
+export const subscribe = sessionOrRunCommand(
   "subscribe",
+  "Asks for the events of a run, or without `run_id` of the whole session. Without `cursor` from `from` on (absent: `start`). `window`: at most so many events without an `ack`. `deltas` (absent: true): ephemeral events too.",
   z
     .object({
       cursor: cursor.optional(),
-      /** Where to start without a cursor; absent: `start`. */
       from: z.enum(["start", "latest", "snapshot"]).optional(),
-      /** At most this many events without an `ack`. */
       window: z.int().min(1).max(MAX_WINDOW).optional(),
-      /** Whether ephemeral events are wanted; absent: yes. */
       deltas: z.boolean().optional(),
     })
     .prefault({}),
-).extend({ run_id: id.optional() });
+);
 
-export const unsubscribe = connectionCommand("unsubscribe", z.object({ subscription_id: id }));
+export const unsubscribe = connectionCommand(
+  "unsubscribe",
+  "Ends a subscription.",
+  z.object({ subscription_id: id }),
+);
 
-/** Frees credit. Has no answer. */
-export const ack = connectionCommand("ack", z.object({ subscription_id: id, cursor }));
+export const ack = connectionCommand(
+  "ack",
+  "Frees credit. Has no answer.",
+  z.object({ subscription_id: id, cursor }),
+);
 
-/** A new token of the same tenant and user. */
 export const authRefresh = connectionCommand(
   "auth.refresh",
+  "A new token of the same tenant and user.",
   z.object({ token: z.string().min(1).max(8_192) }),
 );
 
-export const heartbeatCommand = connectionCommand("heartbeat", z.object({ ts: time }));
+export const heartbeatCommand = connectionCommand(
+  "heartbeat",
+  "Asks for a sign of life.",
+  z.object({ ts: time }),
+);

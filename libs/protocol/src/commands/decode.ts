@@ -2,7 +2,7 @@
 import type { z } from "zod";
 import { isCommandType } from "../command-kinds.ts";
 import type { ErrorCode } from "../error-codes.ts";
-import { isId } from "../ids.ts";
+import { ID_RULE, isId } from "../ids.ts";
 import { findJsonProblem, formatPath, quoted, type Path } from "../json-screen.ts";
 import { commandSchema, type Command } from "./catalogue.ts";
 
@@ -44,13 +44,7 @@ export function parseCommand(value: unknown): ParsedCommand {
   const known = isId(id) ? { id } : {};
   if (typeof type !== "string")
     return refuse("malformed", ["type"], missingOr(type, "must be a string"), known);
-  if (!isId(id))
-    return refuse(
-      "malformed",
-      ["id"],
-      missingOr(id, "must be 1 to 64 characters of A-Z a-z 0-9 _ -"),
-      known,
-    );
+  if (!isId(id)) return refuse("malformed", ["id"], missingOr(id, ID_RULE), known);
 
   const json = findJsonProblem(value);
   if (json !== undefined) return refuse("invalid", json.path, json.problem, known);

@@ -4,9 +4,9 @@ import { id, json, reason } from "../fields.ts";
 import { MAX_LEASE_MS, MIN_LEASE_MS } from "../limits.ts";
 import { runCommand } from "./envelope.ts";
 
-/** `reply_to` is the request's `event_id`. */
 export const approvalRespond = runCommand(
   "approval.respond",
+  "Decides. `reply_to` is the request's `event_id`; `args_hash`, where given, must be the request's.",
   z.object({
     approval_id: id,
     decision: z.enum(["allow", "deny"]),
@@ -15,9 +15,9 @@ export const approvalRespond = runCommand(
   }),
 );
 
-/** Only one device executes a client-side tool. Repeated to renew; a lapsed claim is free. */
 export const toolCallClaim = runCommand(
   "tool_call.claim",
+  "Only one device executes a client-side tool. The same `claim_id` again renews; a lapsed claim is free.",
   z.object({
     tool_call_id: id,
     claim_id: id,
@@ -43,9 +43,9 @@ const hasOneOutcome = (report: ReportLike): boolean =>
   "result" in report !== (report.error !== undefined);
 const ONE_OUTCOME = "needs either result or error";
 
-/** One outcome, or several in `results`. */
 export const toolResultReport = runCommand(
   "tool_result.report",
+  "Outcomes of client-side tools, each with `result` or `error`: one, or several in `results`. With a lapsed claim → `stale`.",
   toolReport
     .partial({ tool_call_id: true })
     .extend({
@@ -63,6 +63,10 @@ export const toolResultReport = runCommand(
 
 export type ToolReport = z.infer<typeof toolReport>;
 
-export const inputRespond = runCommand("input.respond", z.object({ input_id: id, content: json }));
+export const inputRespond = runCommand(
+  "input.respond",
+  "Answers an input request.",
+  z.object({ input_id: id, content: json }),
+);
 
 export type Decision = z.infer<typeof approvalRespond>["payload"]["decision"];

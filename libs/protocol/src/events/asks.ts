@@ -5,6 +5,7 @@ import { durable } from "./envelope.ts";
 
 export const approvalRequested = durable(
   "approval.requested",
+  "Somebody must decide. At `expires_at` the `default` is taken. `args_hash` names what is approved.",
   z.object({
     approval_id: id,
     tool_call_id: id.optional(),
@@ -14,18 +15,16 @@ export const approvalRequested = durable(
     /** Hash of the arguments that are approved; an answer that names another is `stale`. */
     args_hash: z.string().min(1).max(128),
     expires_at: time,
-    /** What is decided when it expires. */
     default: z.enum(["allow", "deny"]),
   }),
 );
 
 export const approvalResolved = durable(
   "approval.resolved",
+  "Decided. `expired`: nobody answered, and the request's `default` holds; then `by` is absent.",
   z.object({
     approval_id: id,
-    /** `expired`: nobody answered; the request's `default` holds. */
     decision: z.enum(["allow", "deny", "expired"]),
-    /** Absent when nobody decided. */
     by: user.optional(),
     reason: reason.optional(),
   }),
@@ -33,24 +32,23 @@ export const approvalResolved = durable(
 
 export const inputRequested = durable(
   "input.requested",
+  "Somebody must say something; `schema` is a JSON Schema of it.",
   z.object({
     input_id: id,
     prompt: z.string(),
-    /** JSON Schema of the content that is wanted. */
     schema: z.record(z.string(), z.unknown()).optional(),
   }),
 );
 
-/** With `input_id` the answer to a request; without, an instruction of `run.continue`. */
 export const inputReceived = durable(
   "input.received",
+  "With `input_id` the answer to a request; without, an instruction of `run.continue`, `queued` while the agent is busy.",
   z.object({
     input_id: id.optional(),
     content: json,
     attachments: z.array(attachment).optional(),
     options: options.optional(),
     by: user.optional(),
-    /** The run is busy; the agent sees it when it next looks into its inbox. */
     queued: z.boolean().optional(),
   }),
 );

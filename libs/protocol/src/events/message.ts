@@ -9,6 +9,7 @@ import { durable, ephemeral } from "./envelope.ts";
 
 export const messageStarted = durable(
   "message.started",
+  "A message begins. An id that was there before is started anew, empty.",
   z.object({
     message_id: id,
     role: z.enum(["assistant", "user", "system", "tool"]),
@@ -18,13 +19,20 @@ export const messageStarted = durable(
 
 const piece = z.object({ message_id: id, offset: count, text: z.string() });
 
-/** Text that stays: all from `offset` on is replaced by it. */
-export const modelChunk = durable("model.chunk", piece);
+export const modelChunk = durable(
+  "model.chunk",
+  "Text that stays: everything from `offset` on is replaced by it.",
+  piece,
+);
 
 export const messageCompleted = durable(
   "message.completed",
+  "The message is whole; `length` is its length.",
   z.object({ message_id: id, length: count, finish_reason: label }),
 );
 
-/** Text as it comes. May be lost, doubled or late: the next chunk settles it. */
-export const modelDelta = ephemeral("model.delta", piece);
+export const modelDelta = ephemeral(
+  "model.delta",
+  "Text as it comes. May be lost, doubled or late: the next chunk settles it.",
+  piece,
+);

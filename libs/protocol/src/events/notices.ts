@@ -5,6 +5,7 @@ import { ephemeral } from "./envelope.ts";
 
 export const log = ephemeral(
   "log",
+  "A line of the agent's log.",
   z.object({
     level: z.enum(["debug", "info", "warn", "error"]),
     message: z.string(),

@@ -5,6 +5,7 @@ import { durable } from "./envelope.ts";
 
 export const artifactReady = durable(
   "artifact.ready",
+  "A file can be fetched.",
   z.object({
     artifact_id: id,
     name: label,
@@ -14,21 +15,28 @@ export const artifactReady = durable(
   }),
 );
 
-/** Tokens of one model call, not a running total: the reducer adds them up. */
-export const usageUpdated = durable("usage.updated", z.object({ model: label, ...usage.shape }));
+export const usageUpdated = durable(
+  "usage.updated",
+  "Tokens of one model call (not a running total).",
+  z.object({ model: label, ...usage.shape }),
+);
 
-/**
- * The application's own state: either a JSON Merge Patch (RFC 7396) onto it, or all of it anew, which
- * is how a state too large for an event is given (`{"$artifact": …}`).
- */
 export const stateUpdated = durable(
   "state.updated",
+  "The application's own state: either `patch`, a JSON Merge Patch (RFC 7396), or `state`, all of it anew.",
   z
     .object({ patch: z.unknown().optional(), state: z.unknown().optional() })
     .refine((payload) => "patch" in payload !== "state" in payload, "needs either patch or state"),
 );
 
-/** `value` null forgets the key. */
-export const memoryUpdated = durable("memory.updated", z.object({ key: label, value: json }));
+export const memoryUpdated = durable(
+  "memory.updated",
+  "The run remembers something; `value` null forgets it.",
+  z.object({ key: label, value: json }),
+);
 
-export const custom = durable("custom", z.object({ name: label, value: json }));
+export const custom = durable(
+  "custom",
+  "An event of the agent's own.",
+  z.object({ name: label, value: json }),
+);

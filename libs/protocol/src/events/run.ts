@@ -14,9 +14,9 @@ import {
 } from "../fields.ts";
 import { durable } from "./envelope.ts";
 
-/** The run's first event, and the job that a worker takes: one write starts a run. */
 export const runQueued = durable(
   "run.queued",
+  "The run's first event, and the job that a worker takes: one write starts a run. `retry_of` and `from_step` on a repetition of a finished run, `parent_run_id` on a run that another one started.",
   z.object({
     agent: id,
     /** Large ones are an `{"$artifact": …}`. */
@@ -25,9 +25,7 @@ export const runQueued = durable(
     /** Tools that the client executes. */
     tools: z.array(tool).optional(),
     options: options.optional(),
-    /** The run that started this one. */
     parent_run_id: id.optional(),
-    /** The finished run that this one repeats, and the step from which nothing is kept. */
     retry_of: id.optional(),
     from_step: id.optional(),
     by: user,
@@ -38,13 +36,17 @@ export const runQueued = durable(
 
 const attempt = z.object({ attempt: z.int().min(1), worker: z.string().min(1).max(256) });
 
-export const runStarted = durable("run.started", attempt);
+export const runStarted = durable("run.started", "The first worker has it.", attempt);
 
-/** With a higher attempt: another worker took over. With the same: the answer to `run.resume`. */
-export const runResumed = durable("run.resumed", attempt);
+export const runResumed = durable(
+  "run.resumed",
+  "With a higher `attempt`: another worker took over; a pause and open requests stay. With the same: the answer to `run.resume`.",
+  attempt,
+);
 
 export const runStatus = durable(
   "run.status",
+  "What the run is busy with, or waits for.",
   z.object({
     status: z.enum([
       "running",
@@ -56,20 +58,22 @@ export const runStatus = durable(
   }),
 );
 
-/** The run is paused. No `model.*` of the stopped step follows. */
 export const runInterrupted = durable(
   "run.interrupted",
+  "The run is paused. No `model.*` of the stopped step follows.",
   z.object({ reason: reason.optional(), preserve_context: z.boolean(), by: user.optional() }),
 );
 
 export const runCompleted = durable(
   "run.completed",
+  "The end: done. `usage` is the run's total.",
   z.object({ output: z.unknown().optional(), usage: usage.optional() }),
 );
 
-export const runFailed = durable("run.failed", failure);
+export const runFailed = durable("run.failed", "The end: it could not be done.", failure);
 
 export const runCancelled = durable(
   "run.cancelled",
+  "The end: nobody wants it any more.",
   z.object({ reason: reason.optional(), by: user.optional() }),
 );

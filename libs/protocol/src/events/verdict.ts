@@ -5,6 +5,7 @@ import { durable } from "./envelope.ts";
 
 export const commandRejectedEvent = durable(
   "command.rejected",
+  "The worker's verdict on a stored command that has no other effect. `current` says how things stand.",
   z.object({
     /** The command's id. */
     id,

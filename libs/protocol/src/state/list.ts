@@ -1,5 +1,5 @@
 /*
- * Lists of things with an id. The newest are the busy ones, so they are looked up from the end. A list
+ * Lists of things with an id, and records. The newest are the busy ones, so they are looked up from the end. A list
  * is copied when one of its items changes (pointers only); all other items stay the same objects.
  */
 
@@ -29,6 +29,23 @@ export function changed<T, K extends keyof T>(
 export function placed<T, K extends keyof T>(list: readonly T[], field: K, item: T): readonly T[] {
   const index = indexFrom(list, field, item[field]);
   return index === -1 ? [...list, item] : list.with(index, item);
+}
+
+/**
+ * With one member more, or changed. `__proto__` is left out: where names are the log's own, it is the one
+ * that does not survive being copied.
+ */
+export function withMember<T>(
+  record: Readonly<Record<string, T>>,
+  name: string,
+  value: T,
+): Readonly<Record<string, T>> {
+  return name === "__proto__" ? record : { ...record, [name]: value };
+}
+
+/** The member of that name, if the record itself has one. */
+export function memberOf<T>(record: Readonly<Record<string, T>>, name: string): T | undefined {
+  return Object.hasOwn(record, name) ? record[name] : undefined;
 }
 
 /**

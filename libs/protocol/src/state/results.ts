@@ -1,7 +1,7 @@
 /* What a run brings forth besides text, and the record of what it has done already. */
 import type { DurableEvent, EventPayload } from "../events/catalogue.ts";
 import { mergePatch } from "../merge-patch.ts";
-import { compact, placed } from "./list.ts";
+import { compact, memberOf, placed, withMember } from "./list.ts";
 import { appliedKey, type RunState } from "./run-state.ts";
 
 export function onArtifact(state: RunState, event: DurableEvent<"artifact.ready">): RunState {
@@ -12,10 +12,12 @@ export function onArtifact(state: RunState, event: DurableEvent<"artifact.ready"
 export function onUsage(state: RunState, event: DurableEvent<"usage.updated">): RunState {
   const { model, ...spent } = event.payload;
   const { total, models } = state.usage;
-  const before = Object.hasOwn(models, model) ? models[model] : undefined;
   return {
     ...state,
-    usage: { total: sum(total, spent), models: { ...models, [model]: sum(before, spent) } },
+    usage: {
+      total: sum(total, spent),
+      models: withMember(models, model, sum(memberOf(models, model), spent)),
+    },
   };
 }
 
@@ -29,7 +31,7 @@ export function onStateUpdated(state: RunState, event: DurableEvent<"state.updat
 
 export function onMemory(state: RunState, event: DurableEvent<"memory.updated">): RunState {
   const { key, value } = event.payload;
-  if (value !== null) return { ...state, memory: { ...state.memory, [key]: value } };
+  if (value !== null) return { ...state, memory: withMember<unknown>(state.memory, key, value) };
   if (!Object.hasOwn(state.memory, key)) return state;
   const { [key]: _, ...memory } = state.memory;
   return { ...state, memory };
@@ -47,7 +49,7 @@ export function recordAnswer(
   if (event.reply_to === undefined) return state;
   const key = appliedKey(event.reply_to, event.reply_by);
   if (Object.hasOwn(state.applied, key)) return state;
-  return { ...state, applied: { ...state.applied, [key]: event.seq } };
+  return { ...state, applied: withMember(state.applied, key, event.seq) };
 }
 
 /** Counts what opens nothing and so leaves no other trace of its key; a takeover skips that many. */
@@ -60,8 +62,8 @@ export function recordEmit(state: RunState, event: DurableEvent): RunState {
     case "custom": {
       if (event.key === undefined) return state;
       const scope = scopeOf(event.key);
-      const before = Object.hasOwn(state.emits, scope) ? (state.emits[scope] ?? 0) : 0;
-      return { ...state, emits: { ...state.emits, [scope]: before + 1 } };
+      const count = (memberOf(state.emits, scope) ?? 0) + 1;
+      return { ...state, emits: withMember(state.emits, scope, count) };
     }
     default:
       return state;

@@ -1,0 +1,496 @@
+import { describe, expect, it } from "vitest";
+import {
+  BARRIER_TYPES,
+  ForeignEventError,
+  HoleError,
+  initialRunState,
+  isApplied,
+  messageText,
+  reduce,
+  type EphemeralEvent,
+  type MessageState,
+  type NewEvent,
+  type RunEvent,
+  type RunState,
+  type UnknownEvent,
+} from "../src/index.ts";
+
+const RUN = "run_1";
+
+/** Numbers events and reduces them; `ts` is the seq times 1,000. */
+function after(state: RunState, ...events: readonly (NewEvent | EphemeralEvent)[]): RunState {
+  return events.reduce(
+    (now, event) => reduce(now, "session_id" in event ? event : stored(now.seq + 1, event)),
+    state,
+  );
+}
+
+function stored(
+  seq: number,
+  event: NewEvent | { type: string; payload: unknown; reply_to?: string },
+): RunEvent | UnknownEvent {
+  return {
+    session_id: "ses_1",
+    run_id: RUN,
+    seq,
+    event_id: `${RUN}.${seq}`,
+    ts: seq * 1_000,
+    ...event,
+  };
+}
+
+function delta(
+  offset: number,
+  text: string,
+  rest: Partial<EphemeralEvent<"model.delta">> = {},
+): EphemeralEvent {
+  const payload = { message_id: "msg_1", offset, text };
+  return {
+    type: "model.delta",
+    session_id: "ses_1",
+    run_id: RUN,
+    attempt: 1,
+    ts: 1,
+    payload,
+    ...rest,
+  };
+}
+
+const chunk = (offset: number, text: string): NewEvent => ({
+  type: "model.chunk",
+  payload: { message_id: "msg_1", offset, text },
+});
+const queued: NewEvent = {
+  type: "run.queued",
+  payload: { agent: "llm", input: null, by: "alice", deadline: 9e12, options: { model: "m" } },
+  reply_to: "cmd_1",
+  reply_by: "alice",
+};
+const started: NewEvent = { type: "run.started", payload: { attempt: 1, worker: "w1" } };
+const opened = (message_id = "msg_1", step_id?: string): NewEvent => ({
+  type: "message.started",
+  payload: { message_id, role: "assistant", channel: "text" },
+  ...(step_id === undefined ? {} : { step_id }),
+});
+const resumed = (attempt: number): NewEvent => ({
+  type: "run.resumed",
+  payload: { attempt, worker: `w${attempt}` },
+});
+const interrupted: NewEvent = {
+  type: "run.interrupted",
+  payload: { preserve_context: true, by: "bob", reason: "wait" },
+};
+const step = (step_id: string, parent_step_id?: string): NewEvent => ({
+  type: "step.started",
+  payload: { step_id, name: step_id, ...(parent_step_id === undefined ? {} : { parent_step_id }) },
+  key: `run/${step_id}#0`,
+});
+const called: NewEvent = {
+  type: "tool_call.created",
+  payload: {
+    tool_call_id: "tc_1",
+    name: "shell",
+    args: {},
+    executor: "client",
+    requires_approval: false,
+  },
+};
+
+const running = after(initialRunState(RUN), queued, started);
+const writing = after(running, opened());
+const [message] = writing.messages;
+const first = (state: RunState): MessageState => state.messages[0] ?? message!;
+
+describe("order", () => {
+  it("[RED7] a hole throws, and says where", () => {
+    expect(() => reduce(writing, stored(writing.seq + 2, started))).toThrow(new HoleError(4, 5));
+    expect(() => reduce(initialRunState(), stored(2, started))).toThrow(HoleError);
+  });
+
+  it("[RED7] another run's event throws, its delta is passed over", () => {
+    const foreign = { ...stored(4, started), run_id: "run_2" };
+    expect(() => reduce(writing, foreign)).toThrow(ForeignEventError);
+    expect(reduce(writing, delta(0, "x", { run_id: "run_2" }))).toBe(writing);
+  });
+
+  it("[RED8] an event of a newer version takes its place and answers its command", () => {
+    const state = reduce(
+      writing,
+      stored(4, { type: "run.levitated", payload: 1, reply_to: "cmd_9" }),
+    );
+    expect(state).toEqual({
+      ...writing,
+      seq: 4,
+      updated_at: 4_000,
+      applied: { ...writing.applied, cmd_9: 4 },
+    });
+    const notice = { type: "weather", session_id: "ses_1", run_id: RUN, payload: {} };
+    expect(reduce(state, notice)).toBe(state);
+  });
+
+  it("[RED3] takes a run's first event into a state that does not know its id", () => {
+    expect(after(initialRunState(), queued)).toMatchObject({
+      run_id: RUN,
+      session_id: "ses_1",
+      status: "queued",
+      agent: "llm",
+    });
+  });
+});
+
+describe("text", () => {
+  it("[RED9] a chunk settles the deltas before it and keeps those after it", () => {
+    const shown = after(writing, delta(0, "Hello wo"), delta(8, "rld"));
+    expect(first(shown)).toMatchObject({ text: "", live: "Hello world" });
+    expect(first(after(shown, chunk(0, "Hello ")))).toMatchObject({
+      text: "Hello ",
+      live: "world",
+    });
+  });
+
+  it("[RED9] a chunk before the settled end rewrites the text from there on", () => {
+    const shown = after(writing, chunk(0, "Hello world"), delta(11, "!"));
+    expect(first(after(shown, chunk(6, "you")))).toMatchObject({ text: "Hello you", live: "" });
+  });
+
+  it("[RED9] a chunk beyond the settled end is put at it, and what was live is dropped", () => {
+    const shown = after(writing, chunk(0, "ab"), delta(2, "cdef"));
+    expect(first(after(shown, chunk(4, "ef")))).toMatchObject({ text: "abef", live: "" });
+  });
+
+  it("[RED10] a delta adds what is new in it", () => {
+    const shown = after(writing, delta(0, "abc"));
+    expect(first(after(shown, delta(1, "bcde"))).live).toBe("abcde");
+    expect(reduce(shown, delta(1, "bc"))).toBe(shown);
+    expect(reduce(shown, delta(4, "x"))).toBe(shown);
+    expect(first(after(shown, chunk(0, "abcd"), delta(2, "cdef")))).toMatchObject({
+      text: "abcd",
+      live: "ef",
+    });
+  });
+
+  it.each([
+    ["of an older attempt", after(running, resumed(2), opened()), delta(0, "x")],
+    ["of an attempt still to come", writing, delta(0, "x", { attempt: 2 })],
+    ["of a paused run", after(writing, interrupted), delta(0, "x")],
+    ["of a run that ended", after(writing, { type: "run.completed", payload: {} }), delta(0, "x")],
+    ["of a message that is not there", running, delta(0, "x")],
+    [
+      "of a completed message",
+      after(writing, {
+        type: "message.completed",
+        payload: { message_id: "msg_1", length: 0, finish_reason: "stop" },
+      }),
+      delta(0, "x"),
+    ],
+  ])("[RED10] a delta %s is dropped", (_, state, event) => {
+    expect(reduce(state, event)).toBe(state);
+  });
+
+  it("[RED11] a delta looks at no text, neither its message's nor another's", () => {
+    const forbidden = { message_id: "msg_0" } as MessageState;
+    Object.defineProperty(forbidden, "text", {
+      get: () => expect.unreachable("read another message's text"),
+    });
+    // Has a length and nothing else: any attempt to cut or join it gives something else than this object.
+    const rope: string = JSON.parse('{"length": 1000000000}');
+    const long = { ...first(writing), text: rope };
+    const state = reduce({ ...writing, messages: [forbidden, long] }, delta(1_000_000_000, "x"));
+    expect(state.messages[0]).toBe(forbidden);
+    expect(state.messages[1]?.text).toBe(rope);
+    expect(state.messages[1]?.live).toBe("x");
+  });
+
+  it("[RED5] the halves of a pair, in two deltas and two chunks, are one character", () => {
+    const shown = after(writing, delta(0, "a\ud83d"), delta(2, "\udd0d"));
+    expect(messageText(first(shown))).toBe("a🔍");
+    const kept = after(writing, chunk(0, "a\ud83d"), chunk(2, "\udd0d"));
+    expect(first(kept).text).toBe("a🔍");
+    expect(JSON.parse(JSON.stringify(after(writing, chunk(0, "\ud83d"))))).toEqual(
+      after(writing, chunk(0, "\ud83d")),
+    );
+  });
+
+  it.each(BARRIER_TYPES.map((type) => [type]))("[RED12] %s drops what is live", (type) => {
+    const events: Record<(typeof BARRIER_TYPES)[number], NewEvent> = {
+      "run.interrupted": interrupted,
+      "run.resumed": resumed(1),
+      "step.superseded": { type: "step.superseded", payload: { step_id: "other" } },
+      "run.completed": { type: "run.completed", payload: {} },
+      "run.failed": { type: "run.failed", payload: { code: "x", message: "", retryable: false } },
+      "run.cancelled": { type: "run.cancelled", payload: {} },
+    };
+    const shown = after(writing, chunk(0, "kept"), delta(4, " lost"));
+    expect(first(after(shown, events[type]))).toMatchObject({
+      text: "kept",
+      live: "",
+      status: "open",
+    });
+  });
+});
+
+describe("steps and things that are done again", () => {
+  it("[RED13] opening events with a known id start anew, in their place", () => {
+    const two = after(writing, chunk(0, "old"), opened("msg_2"), opened());
+    expect(two.messages.map(({ message_id, text }) => [message_id, text])).toEqual([
+      ["msg_1", ""],
+      ["msg_2", ""],
+    ]);
+
+    const error = { code: "x", message: "", retryable: true };
+    const failed = after(running, step("a"), step("b"), {
+      type: "step.failed",
+      payload: { step_id: "a", error },
+    });
+    const again = after(failed, step("a"));
+    expect(again.steps).toEqual([
+      { step_id: "a", name: "a", key: "run/a#0", status: "running" },
+      { step_id: "b", name: "b", key: "run/b#0", status: "running" },
+    ]);
+
+    const call = after(
+      running,
+      called,
+      { type: "tool_call.failed", payload: { tool_call_id: "tc_1", error } },
+      called,
+    );
+    expect(call.tool_calls).toMatchObject([{ status: "pending", event_id: `${RUN}.5` }]);
+    expect(call.tool_calls[0]).not.toHaveProperty("error");
+  });
+
+  it("[RED14] a superseded step takes its own messages with it, and nothing else", () => {
+    const end = (id: string): NewEvent => ({
+      type: "message.completed",
+      payload: { message_id: id, length: 0, finish_reason: "stop" },
+    });
+    const before = after(
+      running,
+      step("outer"),
+      opened("of_outer", "outer"),
+      end("of_outer"),
+      { ...called, step_id: "outer" },
+      step("inner", "outer"),
+      opened("of_inner", "inner"),
+      end("of_inner"),
+      { type: "step.completed", payload: { step_id: "inner" } },
+      opened("of_run"),
+    );
+    const now = after(before, { type: "step.superseded", payload: { step_id: "outer" } });
+    expect(now.steps.map((one) => one.status)).toEqual(["superseded", "completed"]);
+    expect(now.messages.map((one) => one.status)).toEqual(["superseded", "completed", "open"]);
+    expect(now.tool_calls).toBe(before.tool_calls);
+  });
+
+  it("[RED15] a takeover keeps a pause and a wait", () => {
+    const waiting = after(running, { type: "run.status", payload: { status: "waiting_approval" } });
+    expect(after(waiting, resumed(2))).toMatchObject({
+      status: "waiting_approval",
+      attempt: 2,
+      worker: "w2",
+    });
+    const paused = after(running, interrupted);
+    expect(after(paused, resumed(2))).toMatchObject({
+      status: "interrupted",
+      stopped: { by: "bob", reason: "wait" },
+    });
+    const on = after(paused, resumed(2), resumed(2));
+    expect(on).toMatchObject({ status: "running", attempt: 2 });
+    expect(on).not.toHaveProperty("stopped");
+  });
+
+  it("[RED20] counts attempts that bring the run no further", () => {
+    const useless = [
+      resumed(2),
+      step("a"),
+      opened(),
+      chunk(0, "x"),
+      resumed(3),
+      { type: "run.status", payload: { status: "running" } },
+    ] as const;
+    const idle = after(running, ...useless, resumed(4));
+    expect(running.idle_attempts).toBe(1);
+    expect(idle.idle_attempts).toBe(4);
+    const further = after(idle, { type: "step.completed", payload: { step_id: "a" } });
+    expect(further.idle_attempts).toBe(0);
+    expect(after(further, resumed(4)).idle_attempts).toBe(0);
+    expect(after(further, resumed(5)).idle_attempts).toBe(1);
+  });
+});
+
+describe("requests", () => {
+  it("[RED16] the first outcome of a tool call stands", () => {
+    const done = after(running, called, {
+      type: "tool_call.completed",
+      payload: { tool_call_id: "tc_1", result: 1 },
+    });
+    const more: NewEvent[] = [
+      { type: "tool_call.completed", payload: { tool_call_id: "tc_1", result: 2 } },
+      {
+        type: "tool_call.failed",
+        payload: { tool_call_id: "tc_1", error: { code: "x", message: "", retryable: true } },
+      },
+      { type: "tool_call.status", payload: { tool_call_id: "tc_1", status: "running" } },
+    ];
+    expect(after(done, ...more).tool_calls).toBe(done.tool_calls);
+  });
+
+  it("[RED16] the first answer to an approval stands", () => {
+    const approval_id = "apr_1";
+    const asked = after(running, {
+      type: "approval.requested",
+      payload: {
+        approval_id,
+        operation: "shell",
+        description: "",
+        risk_level: "high",
+        args_hash: "h",
+        expires_at: 5,
+        default: "deny",
+      },
+    });
+    expect(asked.approvals).toMatchObject([{ status: "open", event_id: `${RUN}.3` }]);
+    const decided = after(asked, {
+      type: "approval.resolved",
+      payload: { approval_id, decision: "deny", by: "bob" },
+    });
+    expect(decided.approvals).toMatchObject([{ status: "resolved", decision: "deny", by: "bob" }]);
+    const late = after(decided, {
+      type: "approval.resolved",
+      payload: { approval_id, decision: "allow", by: "eve" },
+    });
+    expect(late.approvals).toBe(decided.approvals);
+  });
+
+  it("[RED16] the first answer to an input stands; without an input it goes to the inbox", () => {
+    const asked = after(running, {
+      type: "input.requested",
+      payload: { input_id: "inp_1", prompt: "?" },
+    });
+    const answer = (content: unknown): NewEvent => ({
+      type: "input.received",
+      payload: { input_id: "inp_1", content, by: "bob" },
+    });
+    const given = after(asked, answer(null), answer("late"));
+    expect(given.inputs).toMatchObject([{ status: "received", content: null, by: "bob" }]);
+    expect(given.inbox).toEqual([]);
+    const told = after(given, { type: "input.received", payload: { content: "go", queued: true } });
+    expect(told.inbox).toEqual([{ event_id: `${RUN}.6`, content: "go", queued: true }]);
+  });
+
+  it("[RED17] a claim lapses lease_ms after its event, and pending frees the call", () => {
+    const status = (rest: object): NewEvent => ({
+      type: "tool_call.status",
+      payload: { tool_call_id: "tc_1", status: "claimed", ...rest },
+    });
+    const claimed = after(running, called, status({ claim_id: "clm_1", lease_ms: 500, by: "bob" }));
+    expect(claimed.tool_calls).toMatchObject([
+      { status: "claimed", claim: { claim_id: "clm_1", by: "bob", expires_at: 4_500 } },
+    ]);
+    const runs = after(claimed, status({ status: "running" }));
+    expect(runs.tool_calls).toMatchObject([{ status: "running", claim: { claim_id: "clm_1" } }]);
+    const free = after(runs, status({ status: "pending" }));
+    expect(free.tool_calls[0]).not.toHaveProperty("claim");
+  });
+
+  it("[RED18] remembers the commands that were answered, and whose they were", () => {
+    const state = after(
+      running,
+      { type: "custom", payload: { name: "n", value: 1 }, reply_to: "cmd_1", reply_by: "bob" },
+      { type: "custom", payload: { name: "n", value: 1 }, reply_to: "cmd_1", reply_by: "bob" },
+      { type: "custom", payload: { name: "n", value: 1 }, reply_to: "cmd_2" },
+    );
+    expect(state.applied).toEqual({ "cmd_1 alice": 1, "cmd_1 bob": 3, cmd_2: 5 });
+    expect(isApplied(state, "cmd_1", "alice")).toBe(true);
+    expect(isApplied(state, "cmd_1", "eve")).toBe(false);
+    expect(isApplied(state, "cmd_2", "eve")).toBe(true);
+    expect(isApplied(state, "constructor", "toString")).toBe(false);
+  });
+});
+
+describe("results", () => {
+  it("[RED19] counts keyed events that open nothing", () => {
+    const emit = (key: string): NewEvent => ({
+      type: "custom",
+      payload: { name: "n", value: 0 },
+      key,
+    });
+    const state = after(running, emit("run/n#0"), emit("run/n#1"), emit("run/a#b/n#0"), step("a"), {
+      type: "custom",
+      payload: { name: "n", value: 0 },
+    });
+    expect(state.emits).toEqual({ "run/n": 2, "run/a#b/n": 1 });
+  });
+
+  it("[RED21] usage adds up, and the run's end has the last word", () => {
+    const spend = (model: string, input_tokens: number, rest: object = {}): NewEvent => ({
+      type: "usage.updated",
+      payload: { model, input_tokens, output_tokens: 1, ...rest },
+    });
+    const spent = after(
+      running,
+      spend("a", 10),
+      spend("a", 5, { reasoning_tokens: 3 }),
+      spend("b", 1),
+    );
+    expect(spent.usage).toEqual({
+      total: { input_tokens: 16, output_tokens: 3, reasoning_tokens: 3 },
+      models: {
+        a: { input_tokens: 15, output_tokens: 2, reasoning_tokens: 3 },
+        b: { input_tokens: 1, output_tokens: 1 },
+      },
+    });
+    const usage = { input_tokens: 99, output_tokens: 9 };
+    expect(after(spent, { type: "run.completed", payload: { usage } }).usage).toEqual({
+      ...spent.usage,
+      total: usage,
+    });
+  });
+
+  it("[RED22] memory keeps and forgets, and takes no __proto__", () => {
+    const set = (key: string, value: unknown): NewEvent => ({
+      type: "memory.updated",
+      payload: { key, value },
+    });
+    const state = after(
+      running,
+      set("a", 1),
+      set("b", 2),
+      set("a", null),
+      set("__proto__", { evil: true }),
+      set("none", null),
+    );
+    expect(state.memory).toStrictEqual({ b: 2 });
+    const spent = after(state, {
+      type: "usage.updated",
+      payload: { model: "__proto__", input_tokens: 1, output_tokens: 1 },
+    });
+    expect(Object.keys(spent.usage.models)).toEqual([]);
+    expect(Object.getPrototypeOf(spent.memory)).toBe(Object.prototype);
+  });
+
+  it("[RED22] application state is patched, or given anew", () => {
+    const patched = after(running, {
+      type: "state.updated",
+      payload: { patch: { a: { b: 1, c: 2 } } },
+    });
+    expect(
+      after(patched, { type: "state.updated", payload: { patch: { a: { b: null } } } }).app,
+    ).toEqual({ a: { c: 2 } });
+    expect(after(patched, { type: "state.updated", payload: { state: [1] } }).app).toEqual([1]);
+  });
+
+  it("[RED23] keeps how a run ended", () => {
+    const end = (event: NewEvent): RunState => after(running, event);
+    expect(end({ type: "run.completed", payload: { output: { n: 1 } } })).toMatchObject({
+      status: "completed",
+      output: { n: 1 },
+      ended_at: 3_000,
+    });
+    const error = { code: "deadline", message: "too late", retryable: false };
+    expect(end({ type: "run.failed", payload: error })).toMatchObject({ status: "failed", error });
+    expect(end({ type: "run.cancelled", payload: { by: "bob" } })).toMatchObject({
+      status: "cancelled",
+      stopped: { by: "bob" },
+    });
+  });
+});
