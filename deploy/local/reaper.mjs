@@ -12,8 +12,11 @@
 import { rmSync } from "node:fs";
 import { createInterface } from "node:readline";
 
+/** @type {Set<number>} */
 const groups = new Set();
+/** @type {Set<string>} */
 const folders = new Set();
+/** @type {Record<string, (what: string) => unknown>} */
 const verbs = {
   start: (what) => groups.add(Number(what)),
   gone: (what) => groups.delete(Number(what)),
@@ -33,8 +36,8 @@ for (const pid of groups) {
   try {
     process.kill(-pid, "SIGKILL");
   } catch (error) {
-    if (error.code !== "ESRCH")
-      console.error(`reaper: cannot end process group ${pid}: ${error.message}`);
+    const hasJustEnded = error instanceof Error && "code" in error && error.code === "ESRCH";
+    if (!hasJustEnded) console.error(`reaper: process group ${pid}:`, error);
   }
 }
 for (const folder of folders)
