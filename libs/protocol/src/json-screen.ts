@@ -48,6 +48,7 @@ function screenMembers(value: object, path: (string | number)[]): string | undef
     }
     return undefined;
   }
+  if (!isPlain(value)) return "is no JSON value";
   for (const [name, member] of Object.entries(value)) {
     path.push(name);
     if (name === "__proto__") return "is no allowed name";
@@ -58,6 +59,12 @@ function screenMembers(value: object, path: (string | number)[]): string | undef
     path.pop();
   }
   return undefined;
+}
+
+/** Made by JSON.parse or a literal: a Date or a Map would come out of JSON as something else. */
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
 }
 
 // With the u flag a whole pair is one code point, and this property only ever finds halves.
