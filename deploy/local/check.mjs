@@ -13,7 +13,12 @@ const GATES = [
   { name: "lint", command: bin("oxlint"), args: ["--type-aware", "--deny-warnings", "."] },
   { name: "types of tests and scripts", command: bin("tsc"), args: ["-p", "tsconfig.json"] },
   { name: "architecture", command: process.execPath, args: [script("architecture.mjs")] },
-  { name: "unused code", command: bin("knip"), args: ["--strict", "--no-progress"] },
+  { name: "unused code", command: bin("knip"), args: ["--no-progress"] },
+  {
+    name: "declared dependencies",
+    command: bin("knip"),
+    args: ["--strict", "--no-progress", "--include", "dependencies,unlisted,unresolved"],
+  },
   { name: "spec ids", command: process.execPath, args: [script("spec-ids.mjs")] },
   {
     name: "tests",
