@@ -32,23 +32,24 @@ export async function taken(wanted) {
   for (const { port, what } of wanted) {
     if (await isFree(port)) continue;
     const holder = await holderOf(port);
-    lines.push(`port ${port} (${what}) is taken${holder === undefined ? "" : ` by ${holder}`}`);
+    const by = holder === undefined ? "" : ` by "${holder.command}" (pid ${holder.pid})`;
+    lines.push(`port ${port} (${what}) is taken${by}`);
   }
   return lines;
 }
 
 /**
- * Which process listens on a port, as `name (pid 123)`; `undefined` where that can't be seen.
+ * Which process listens on a port; `undefined` where that can't be seen.
  *
  * @param {number} port
- * @returns {Promise<string | undefined>}
+ * @returns {Promise<{ pid: number, command: string } | undefined>}
  */
 export async function holderOf(port) {
   if (process.platform === "linux") return holderByProc(port);
   try {
     const { output } = await run("lsof", ["-nP", `-iTCP:${port}`, "-sTCP:LISTEN", "-Fpc"]);
-    const [, pid, name] = /p(\d+)\nc(.+)/.exec(output) ?? [];
-    return pid === undefined ? undefined : `${name} (pid ${pid})`;
+    const [, pid, command = ""] = /p(\d+)\nc(.+)/.exec(output) ?? [];
+    return pid === undefined ? undefined : { pid: Number(pid), command };
   } catch {
     return undefined; // no lsof: the port is named without its holder
   }
@@ -62,7 +63,10 @@ function holderByProc(port) {
   for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
     if (descriptorsOf(pid).some((target) => inodes.has(target))) {
       const command = read(`/proc/${pid}/cmdline`).split("\0").filter(Boolean).join(" ");
-      return `"${command.length > 80 ? `${command.slice(0, 77)}...` : command}" (pid ${pid})`;
+      return {
+        pid: Number(pid),
+        command: command.length > 80 ? `${command.slice(0, 77)}...` : command,
+      };
     }
   }
   return undefined;

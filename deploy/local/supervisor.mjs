@@ -34,15 +34,14 @@ const REAPER = fileURLToPath(new URL("./reaper.mjs", import.meta.url));
 
 const READY_TIMEOUT_MS = 30_000;
 const STOP_GRACE_MS = 10_000;
-const RESTART_DELAY_MS = 1000;
 // One that comes back and falls again so often has a fault that starting it again will not cure.
 const MAX_CRASHES = 4;
 const CRASH_WINDOW_MS = 60_000;
 
 /**
- * @param {{ logDir: string, events: Events, env?: NodeJS.ProcessEnv }} options
+ * @param {{ logDir: string, events: Events, restartDelayMs?: number }} options
  */
-export function createSupervisor({ logDir, events, env = process.env }) {
+export function createSupervisor({ logDir, events, restartDelayMs = 1000 }) {
   mkdirSync(logDir, { recursive: true });
   const reaper = spawn(process.execPath, [REAPER], {
     detached: true,
@@ -65,7 +64,7 @@ export function createSupervisor({ logDir, events, env = process.env }) {
     const child = spawn(spec.command, spec.args, {
       detached: true,
       stdio: ["ignore", log, log],
-      env: { ...env, ...spec.env },
+      env: { ...process.env, ...spec.env },
     });
     closeSync(log);
     if (child.pid !== undefined) reaper.stdin.write(`start ${child.pid}\n`);
@@ -119,8 +118,8 @@ export function createSupervisor({ logDir, events, env = process.env }) {
       const now = Date.now();
       managed.crashes = [...managed.crashes.filter((time) => now - time < CRASH_WINDOW_MS), now];
       if (managed.crashes.length > MAX_CRASHES) return events.hopeless(spec.name);
-      events.crashed(spec.name, how, RESTART_DELAY_MS);
-      await sleep(RESTART_DELAY_MS);
+      events.crashed(spec.name, how, restartDelayMs);
+      await sleep(restartDelayMs);
       if (stopping) return;
       Object.assign(managed, begin(spec, "a"));
       try {
