@@ -1,0 +1,106 @@
+/** What the parts play on: a nats-server, an edge, and the processes that drive them. */
+import { deriveRunId, deriveSessionId, type RunRef } from "@throughline/broker";
+import { type Edge, freePort, type NatsServer, startEdge, startNats } from "@throughline/testkit";
+import { type Role, startRole } from "./process/role.ts";
+import type { PublisherMethods } from "./roles/publisher.ts";
+import type { ServerAddress, ViewersMethods } from "./roles/viewers.ts";
+
+const TENANT = "bench";
+const USER = "bench";
+export const TOKEN: string = `dev.${TENANT}.${USER}`;
+/** Enough to spread the runs over the shards. */
+const SESSIONS = 8;
+const SESSION_COMMANDS: readonly string[] = Array.from(
+  { length: SESSIONS },
+  (_, i) => `bench-${i}`,
+);
+
+export interface Stage {
+  readonly nats: NatsServer;
+  readonly publisher: Role<PublisherMethods>;
+  readonly viewers: Role<ViewersMethods>;
+  readonly tenant: string;
+  /** Runs that no other call has given. */
+  runs(count: number): RunRef[];
+  /** A fresh edge; the bench's sessions exist. */
+  edge(): Promise<StagedEdge>;
+  anotherViewers(): Role<ViewersMethods>;
+  dispose(): Promise<void>;
+}
+
+export interface StagedEdge {
+  readonly address: ServerAddress;
+  readonly pid: number;
+  /** Where its inspector listens; undefined without `profiled`. */
+  readonly inspector: number | undefined;
+  dispose(): Promise<void>;
+}
+
+export async function openStage(options: { readonly profiled: boolean }): Promise<Stage> {
+  const ends: (() => unknown)[] = [];
+  const dispose = async (): Promise<void> => {
+    for (const end of ends.splice(0).reverse()) await end();
+  };
+  const viewersRole = (name: string): Role<ViewersMethods> => {
+    const role = startRole<ViewersMethods>("viewers", name);
+    ends.push(() => role.stop());
+    return role;
+  };
+  try {
+    const nats = await startNats();
+    ends.push(() => nats.dispose());
+    const publisher = startRole<PublisherMethods>("publisher");
+    ends.push(() => publisher.stop());
+    await publisher.ask("open", { natsUrl: nats.url });
+    const viewers = viewersRole("viewers");
+    let given = 0;
+    return {
+      nats,
+      publisher,
+      viewers,
+      tenant: TENANT,
+      runs: (count) => Array.from({ length: count }, () => runRef(given++)),
+      edge: async () => {
+        const inspector = options.profiled ? await freePort() : undefined;
+        const edge = await startEdge({
+          natsUrl: nats.url,
+          ...(inspector === undefined
+            ? {}
+            : { env: { NODE_OPTIONS: `--inspect=127.0.0.1:${inspector}` } }),
+        });
+        ends.push(() => edge.dispose());
+        const staged = stagedEdge(edge, inspector);
+        await viewers.ask("createSessions", {
+          server: staged.address,
+          commandIds: SESSION_COMMANDS,
+        });
+        return staged;
+      },
+      anotherViewers: () => viewersRole("more viewers"),
+      dispose,
+    };
+  } catch (error) {
+    await dispose();
+    throw error;
+  }
+}
+
+function stagedEdge(edge: Edge, inspector: number | undefined): StagedEdge {
+  return {
+    address: { port: edge.port, token: TOKEN },
+    pid: edge.pid,
+    inspector,
+    dispose: edge.dispose,
+  };
+}
+
+/** Ids as the edge would derive them, so that frames have the size of real ones. */
+function runRef(i: number): RunRef {
+  const id = SESSION_COMMANDS[i % SESSIONS] ?? "";
+  const session = deriveSessionId({ tenant: TENANT, user: USER, id });
+  return {
+    tenant: TENANT,
+    session,
+    run: deriveRunId({ tenant: TENANT, user: USER, session, id: `run-${i}` }),
+  };
+}
