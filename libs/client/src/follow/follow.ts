@@ -1,0 +1,235 @@
+/**
+ * Following one run or one session, over whatever connections that takes.
+ *
+ * Two things are made of what arrives: the reduced state, which needs no one to take it away, and, for
+ * as long as someone iterates, a queue of events. Both see each durable event once and in order. The
+ * two may stand at different places: an iteration that begins late is given what it missed by asking
+ * the server anew from its own position, and the state passes over what it has seen.
+ */
+import type { ControlFrameOf } from "@throughline/protocol";
+import type { Clock } from "../clock.ts";
+import { ClientClosed, FollowFailed } from "../errors.ts";
+import type { IncomingEvent } from "../frame.ts";
+import { Ledger, type Position } from "../subscription/ledger.ts";
+import type { Consumer, Filter, Released, Subscription } from "../subscription/subscription.ts";
+import type { FeedLimits } from "./feed.ts";
+import { type Closed, type Entry, type FollowItem, type Gap, itemEntry } from "./item.ts";
+import { Reader } from "./reader.ts";
+import type { Book } from "./state.ts";
+import { Store, callOut } from "./store.ts";
+
+export interface FollowSetup<S> {
+  readonly filter: Filter;
+  readonly position: Position;
+  readonly book: Book<S>;
+  readonly deltas: boolean;
+  readonly limits: FeedLimits;
+  readonly clock: Clock;
+  readonly onGap: ((gap: Gap) => void) | undefined;
+  /** Nothing can come after this one. */
+  readonly isEnd: (item: FollowItem) => boolean;
+  /**
+   * Puts a subscription on a connection on which it overlaps with no other.
+   * @throws {ClientClosed}
+   */
+  readonly place: (consumer: Consumer) => Subscription;
+}
+
+interface Hole {
+  readonly run: string;
+  /** How often it was asked for. */
+  readonly repairs: number;
+}
+
+/** With back-off, about a minute; a server that has not found an event by then has lost it. */
+const MAX_REPAIRS = 8;
+
+export class Follow<S> implements Consumer {
+  readonly store: Store<S>;
+  readonly reader: Reader;
+  /** Resolves once, when following ends for the first time. */
+  readonly closed: Promise<Closed>;
+  readonly #setup: FollowSetup<S>;
+  readonly #resolveClosed: (closed: Closed) => void;
+  /** What has arrived, and is in the state and, where there is an iteration, in its queue. */
+  #arrived: Ledger;
+  #subscription: Subscription | undefined;
+  /** The flow is stopped until the iteration has caught up. */
+  #parked = false;
+  /** Where the next subscription starts, if not behind what has arrived. */
+  #detour: Position | undefined;
+  #hole: Hole | undefined;
+  /** The server has said that the run has ended, and nothing has come since. */
+  #toldOfEnd = false;
+  /** Closed or failed; a run's end is none, since an iteration may still go back. */
+  #over = false;
+
+  constructor(setup: FollowSetup<S>) {
+    this.#setup = setup;
+    const kind = setup.filter.run === undefined ? "session" : "run";
+    this.#arrived = new Ledger(kind, setup.position);
+    this.store = new Store(setup.book.initial);
+    this.reader = new Reader(this.#arrived.clone(), setup.limits, setup.clock, {
+      rewind: (from) => this.#rewind(from),
+      low: () => this.#unpark(),
+      detached: () => this.#unpark(),
+      isEnd: setup.isEnd,
+    });
+    let resolveClosed: (closed: Closed) => void = () => undefined;
+    this.closed = new Promise((resolve) => (resolveClosed = resolve));
+    this.#resolveClosed = resolveClosed;
+    this.#want();
+  }
+
+  get filter(): Filter {
+    return this.#setup.filter;
+  }
+
+  get deltas(): boolean {
+    return this.#setup.deltas;
+  }
+
+  /** Behind the last event consumed: by iterating where that was ever begun, else by the state. */
+  get cursor(): string | undefined {
+    return this.reader.hasBegun ? this.reader.cursor : this.#arrived.cursor;
+  }
+
+  /** Ends it for good. */
+  finish(closed: Exclude<Closed, { reason: "run_ended" }>): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#subscription?.rest();
+    this.#resolveClosed(closed);
+    this.reader.close(closed);
+  }
+
+  position(): Position {
+    return this.#detour ?? this.#arrived.resume(this.#setup.clock.now());
+  }
+
+  started(frame: ControlFrameOf<"subscribed">, asked: Position): void {
+    this.#detour = undefined;
+    const skipsOnPurpose = "from" in asked && asked.from !== "start";
+    if (frame.recovered || skipsOnPurpose) {
+      this.#arrived.started(frame.cursor);
+      this.reader.started(frame.cursor);
+      return;
+    }
+    const gap: Gap = {
+      type: "gap",
+      session_id: frame.session_id,
+      ...(frame.run_id === undefined ? {} : { run_id: frame.run_id }),
+      ...(frame.reason === undefined ? {} : { reason: frame.reason }),
+      cursor: frame.cursor,
+    };
+    this.#arrived.restart(frame.cursor);
+    this.store.set(this.#setup.book.initial);
+    this.#push(itemEntry(gap), 0);
+    const { onGap } = this.#setup;
+    if (onGap !== undefined) callOut(() => onGap(gap));
+  }
+
+  snapshot(frame: ControlFrameOf<"snapshot">, bytes: number): void {
+    const { run_id, cursor, state, state_url } = frame;
+    if (state !== undefined) {
+      this.#arrived.baseline({ run_id, cursor, seq: state.seq });
+      this.store.set(this.#setup.book.adopt(this.store.getSnapshot(), run_id, state));
+    }
+    const session_id = this.filter.session;
+    const held = state === undefined ? {} : { state };
+    const named = state_url === undefined ? {} : { state_url };
+    this.#push(
+      itemEntry({ type: "snapshot", session_id, run_id, cursor, ...held, ...named }),
+      bytes,
+    );
+  }
+
+  event(incoming: IncomingEvent, bytes: number): void {
+    const { book, clock } = this.#setup;
+    const { event } = incoming;
+    if (incoming.kind !== "ephemeral") {
+      const verdict = this.#arrived.judge(incoming.event);
+      if (verdict === "duplicate") return;
+      if (verdict === "hole") return this.#repair(incoming.event.run_id);
+      this.#arrived.record(incoming.event, clock.now());
+      this.#toldOfEnd = false;
+      if (this.#hole?.run === incoming.event.run_id) this.#hole = undefined;
+    }
+    this.store.set(book.apply(this.store.getSnapshot(), event));
+    this.#push(incoming.kind === "passed" ? incoming : itemEntry(incoming.event), bytes);
+  }
+
+  released(why: Released): void {
+    this.#subscription = undefined;
+    if (why.kind === "failed") this.finish(closedBy(why.error));
+    else if (why.kind === "run_ended") this.#tellsOfEnd();
+  }
+
+  /**
+   * The run has ended, says the server, and the terminal event has not come. Either the cursor was
+   * behind it already, or it was lost; asked once more, the server sends it or says the same again.
+   */
+  #tellsOfEnd(): void {
+    if (this.#toldOfEnd) return this.#ended();
+    this.#toldOfEnd = true;
+    this.#want();
+  }
+
+  #push(entry: Entry, bytes: number): void {
+    this.reader.push(entry, bytes);
+    if (entry.kind === "item" && this.#setup.isEnd(entry.item)) return this.#ended();
+    if (!this.reader.isFull || this.#parked) return;
+    // The server cannot be told to wait, so the subscription is given back and taken up again from here.
+    this.#parked = true;
+    this.#subscription?.rest();
+  }
+
+  #ended(): void {
+    if (this.#over) return;
+    this.#parked = false;
+    this.#subscription?.rest();
+    this.#resolveClosed({ reason: "run_ended" });
+    this.reader.close({ reason: "run_ended" });
+  }
+
+  /** An event before this one is missing. It is asked for again; nothing later is given meanwhile. */
+  #repair(run: string): void {
+    const repairs = this.#hole?.run === run ? this.#hole.repairs + 1 : 1;
+    this.#hole = { run, repairs };
+    if (repairs > MAX_REPAIRS) {
+      const message = `the server leaves out an event of ${run}, ${MAX_REPAIRS} times asked`;
+      return this.finish({ reason: "failed", error: new FollowFailed("hole", message) });
+    }
+    this.#detour = this.#arrived.before(run);
+    this.#subscription?.again(repairs > 1);
+  }
+
+  #rewind(from: Ledger): void {
+    this.#arrived = from;
+    this.#detour = undefined;
+    if (this.#subscription === undefined) this.#want();
+    else this.#subscription.again(false);
+  }
+
+  #unpark(): void {
+    if (!this.#parked) return;
+    this.#parked = false;
+    this.#want();
+  }
+
+  #want(): void {
+    if (this.#over) return;
+    try {
+      this.#subscription ??= this.#setup.place(this);
+    } catch (error) {
+      return this.finish(closedBy(error));
+    }
+    this.#subscription.want();
+  }
+}
+
+/** Closing the client is closing all its handles. */
+function closedBy(error: unknown): Exclude<Closed, { reason: "run_ended" }> {
+  if (error instanceof ClientClosed && error.closed.kind === "stopped") return { reason: "closed" };
+  return { reason: "failed", error: error instanceof Error ? error : new Error(String(error)) };
+}
