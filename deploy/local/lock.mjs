@@ -1,21 +1,21 @@
 /** One local system per data folder: two would write to the same JetStream files. */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Plain } from "./terminal.mjs";
+import { Plain, run } from "./terminal.mjs";
 
 /**
  * Takes the folder for this process. A lock whose owner has died does not count.
  *
  * @param {string} data
- * @returns {() => void} gives it back
+ * @returns {Promise<() => void>} gives it back
  */
-export function lock(data) {
+export async function lock(data) {
   mkdirSync(data, { recursive: true });
   const file = join(data, "owner.pid");
   const owner = readOwner(file);
-  if (owner !== undefined && isAlive(owner)) {
+  if (owner !== undefined && (await isOurs(owner))) {
     throw new Plain(
-      `a local system with this data folder is running already (pid ${owner}). Stop it (kill ${owner}), or give another: npm start -- --data FOLDER --port PORT --admin-port PORT`,
+      `a local system with this data folder is running already (pid ${owner}). Stop it (kill ${owner}), or run another beside it: npm start -- --data FOLDER --port PORT --admin-port PORT`,
     );
   }
   writeFileSync(file, `${process.pid}`);
@@ -33,12 +33,14 @@ function readOwner(file) {
   }
 }
 
-/** @param {number} pid */
-function isAlive(pid) {
+/** Not only alive: after a crash its number may have gone to a stranger. @param {number} pid */
+async function isOurs(pid) {
   try {
     process.kill(pid, 0);
-    return true;
+    const { output } = await run("ps", ["-p", `${pid}`, "-o", "command="]);
+    return output.includes("start.mjs");
   } catch (error) {
-    return /** @type {NodeJS.ErrnoException} */ (error).code === "EPERM";
+    // No such process: free. No ps on this machine: better to refuse than to share the files.
+    return !(error instanceof Error && "code" in error && error.code === "ESRCH");
   }
 }

@@ -1,11 +1,12 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:net";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { eventually, freePort, removeDir, tempDir } from "@throughline/testkit";
 import { holderOf, isFree } from "../ports.mjs";
 import { ROOT } from "../project.mjs";
+import { readOptions } from "../start-options.mjs";
 import { edgesOf, fixedPorts } from "../system.mjs";
 
 let plan: { port: number; adminPort: number };
@@ -171,5 +172,14 @@ describe("npm start", () => {
     const wrong = start("--prot", "1");
     expect(await wrong.exit).toBe(1);
     expect(wrong.output()).toContain("--prot");
+    expect(() => readOptions(["--port", "9080"])).toThrow("overlap");
+    expect(() => readOptions(["--port", "80a"])).toThrow(
+      '--port must be a port number up to 65533, not "80a"',
+    );
+    expect(readOptions(["--port", "9090", "--data", "x"])).toEqual({
+      port: 9090,
+      adminPort: 9081,
+      data: resolve("x"),
+    });
   });
 });

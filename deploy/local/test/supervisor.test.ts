@@ -131,13 +131,13 @@ describe("the supervisor", () => {
 });
 
 describe("the lock on a data folder", () => {
-  it("[RUN6] is one process's at a time, and a dead owner's is free", () => {
-    const unlock = lock(home);
-    expect(() => lock(home)).toThrow(`running already (pid ${process.pid})`);
-    unlock();
-    const again = lock(home);
-    again();
+  it("[RUN6] does not count once its owner is dead, nor when a stranger has got its number", async () => {
     writeFileSync(join(home, "owner.pid"), "999999999");
-    lock(home)();
+    (await lock(home))();
+    writeFileSync(join(home, "owner.pid"), `${process.ppid}`);
+    const unlock = await lock(home);
+    expect(readFileSync(join(home, "owner.pid"), "utf8")).toBe(`${process.pid}`);
+    unlock();
+    expect(existsSync(join(home, "owner.pid"))).toBe(false);
   });
 });
