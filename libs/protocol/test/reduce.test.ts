@@ -10,7 +10,6 @@ import {
   type EphemeralEvent,
   type MessageState,
   type NewEvent,
-  type RunEvent,
   type RunState,
   type UnknownEvent,
 } from "../src/index.ts";
@@ -27,8 +26,8 @@ function after(state: RunState, ...events: readonly (NewEvent | EphemeralEvent)[
 
 function stored(
   seq: number,
-  event: NewEvent | { type: string; payload: unknown; reply_to?: string },
-): RunEvent | UnknownEvent {
+  event: Pick<UnknownEvent, "type" | "payload" | "reply_to">,
+): UnknownEvent {
   return {
     session_id: "ses_1",
     run_id: RUN,
@@ -366,7 +365,7 @@ describe("requests", () => {
       type: "input.requested",
       payload: { input_id: "inp_1", prompt: "?" },
     });
-    const answer = (content: unknown): NewEvent => ({
+    const answer = (content: string | null): NewEvent => ({
       type: "input.received",
       payload: { input_id: "inp_1", content, by: "bob" },
     });
@@ -447,7 +446,7 @@ describe("results", () => {
   });
 
   it("[RED22] memory keeps and forgets, and takes no __proto__", () => {
-    const set = (key: string, value: unknown): NewEvent => ({
+    const set = (key: string, value: object | number | null): NewEvent => ({
       type: "memory.updated",
       payload: { key, value },
     });

@@ -92,10 +92,10 @@ export type NewEvent<T extends DurableType = DurableType> = {
 export interface UnknownEvent {
   readonly type: string;
   readonly session_id: string;
-  readonly run_id?: string;
-  readonly seq?: number;
-  readonly ts?: number;
-  readonly reply_to?: string;
-  readonly reply_by?: string;
+  readonly run_id?: string | undefined;
+  readonly seq?: number | undefined;
+  readonly ts?: number | undefined;
+  readonly reply_to?: string | undefined;
+  readonly reply_by?: string | undefined;
   readonly payload: unknown;
 }

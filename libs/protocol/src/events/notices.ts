@@ -13,15 +13,16 @@ export const log = ephemeral(
   }),
 );
 
-/** Who is on the session. Of the session, not of a run: no `run_id`, no `attempt`. */
-export const presence = z.object({
-  type: z.literal("presence"),
-  session_id: id,
-  ts: time,
-  payload: z.object({
-    user,
-    status: z.enum(["online", "offline"]),
-    /** Connections of that user that are open now. */
-    connections: count,
-  }),
-});
+/** Of the session, not of a run: no `run_id`, no `attempt`. */
+export const presence = z
+  .object({
+    type: z.literal("presence"),
+    session_id: id,
+    ts: time,
+    payload: z.object({
+      user,
+      status: z.enum(["online", "offline"]),
+      connections: count,
+    }),
+  })
+  .describe("Who is on the session; `connections` of that user are open now. Has no `run_id`.");
