@@ -60,6 +60,10 @@ async function bench(options: Options): Promise<number> {
     console.log(`\n${text}`);
     console.log(`Written to ${save(report, text)}`);
     return 0;
+  } catch (error) {
+    console.error(error);
+    console.error(`The edge's last words:\n${stage.lastWords()}`);
+    return 1;
   } finally {
     await stage.dispose();
   }

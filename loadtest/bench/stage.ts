@@ -7,13 +7,15 @@ import type { ServerAddress, ViewersMethods } from "./roles/viewers.ts";
 
 const TENANT = "bench";
 const USER = "bench";
-export const TOKEN: string = `dev.${TENANT}.${USER}`;
+const TOKEN = `dev.${TENANT}.${USER}`;
 /** Enough to spread the runs over the shards. */
 const SESSIONS = 8;
 const SESSION_COMMANDS: readonly string[] = Array.from(
   { length: SESSIONS },
   (_, i) => `bench-${i}`,
 );
+
+const LAST_WORDS = 2_000;
 
 export interface Stage {
   readonly nats: NatsServer;
@@ -25,6 +27,8 @@ export interface Stage {
   /** A fresh edge; the bench's sessions exist. */
   edge(): Promise<StagedEdge>;
   anotherViewers(): Role<ViewersMethods>;
+  /** The end of the last edge's log, for whoever asks why something failed. */
+  lastWords(): string;
   dispose(): Promise<void>;
 }
 
@@ -54,6 +58,7 @@ export async function openStage(options: { readonly profiled: boolean }): Promis
     await publisher.ask("open", { natsUrl: nats.url });
     const viewers = viewersRole("viewers");
     let given = 0;
+    let words = (): string => "";
     return {
       nats,
       publisher,
@@ -69,6 +74,7 @@ export async function openStage(options: { readonly profiled: boolean }): Promis
             : { env: { NODE_OPTIONS: `--inspect=127.0.0.1:${inspector}` } }),
         });
         ends.push(() => edge.dispose());
+        words = () => edge.logs().slice(-LAST_WORDS);
         const staged = stagedEdge(edge, inspector);
         await viewers.ask("createSessions", {
           server: staged.address,
@@ -77,6 +83,7 @@ export async function openStage(options: { readonly profiled: boolean }): Promis
         return staged;
       },
       anotherViewers: () => viewersRole("more viewers"),
+      lastWords: () => words(),
       dispose,
     };
   } catch (error) {

@@ -20,11 +20,12 @@ export interface Paced {
   readonly worstLagMs: number;
 }
 
-/** How many events the schedule has due after `elapsedMs`. */
+/** @internal How many events the schedule has due after `elapsedMs`. */
 export function dueAfter(elapsedMs: number, pattern: Pattern): number {
   return Math.min(eventsOf(pattern), Math.floor((elapsedMs * pattern.rate) / 1000));
 }
 
+/** @internal */
 export function eventsOf(pattern: Pattern): number {
   return Math.floor((pattern.ms * pattern.rate) / 1000);
 }

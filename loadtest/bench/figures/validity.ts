@@ -23,9 +23,9 @@ export interface Window {
 }
 
 /** A single-threaded process above this share of its core waits for itself. */
-export const DRIVER_CORES = 0.9;
+const DRIVER_CORES = 0.9;
 /** Events made against events planned: below, the generator was late. */
-export const KEPT_RATE = 0.95;
+const KEPT_RATE = 0.95;
 
 /** Why the window must not be counted; empty when it may be. */
 export function faultsOf(window: Window): string[] {

@@ -219,7 +219,10 @@ function faultNotes(...sides: (readonly Measured[])[]): string[] {
   return faults.length === 0 ? [] : [`Not counted: ${faults.join("; ")}.`];
 }
 
-/** One more window under the profiler, not counted; gives the functions that took the time. */
+/**
+ * One more window under the profiler, not counted; gives the functions that took the time. V8 samples
+ * wall time: on a busy machine, calls that wake another process look longer than they are.
+ */
 async function profiled(
   folder: string,
   edge: StagedEdge,
@@ -235,10 +238,8 @@ async function profiled(
     const rows = selfTimes(profile)
       .slice(0, TOP)
       .map(({ where, share }) => [`${(share * 100).toFixed(1)} %`, `\`${where}\``]);
-    return [
-      `Where the edge's busy time goes, ${name} (self time):`,
-      ...tableLines({ columns: ["share", "function"], rows }),
-    ];
+    const table = tableLines({ columns: ["share", "function"], rows });
+    return [[`Where the edge's busy time goes, ${name}:`, "", ...table].join("\n")];
   } finally {
     inspector.close();
   }

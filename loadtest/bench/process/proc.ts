@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 const TICKS = 100;
 
 /** CPU seconds, user and system, of all threads of a process since it began; steps of 10 ms. */
-export function cpuSeconds(pid: number): number {
+function cpuSeconds(pid: number): number {
   return cpuSecondsOf(readFileSync(`/proc/${pid}/stat`, "utf8"));
 }
 

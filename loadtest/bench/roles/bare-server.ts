@@ -118,9 +118,9 @@ function frame(head: string, bytes: number): Uint8Array {
   return Buffer.from(`${head}${"x".repeat(padding)}"}`);
 }
 
-/** The same native build that an edge takes here: the current one, else the older; never the imitation. */
+/** The native build that the edge takes here, from where it takes it: the current one, else the older; never the imitation. */
 function loadUws(): { uws: Uws; build: string } {
-  const require = createRequire(import.meta.url);
+  const require = createRequire(new URL("../../../../services/edge/package.json", import.meta.url));
   const binary = `uws_${process.platform}_${process.arch}_${process.versions.modules}.node`;
   const tried: string[] = [];
   for (const [name, file] of [

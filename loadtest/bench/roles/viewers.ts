@@ -218,7 +218,8 @@ function conversation(
       clearTimeout(timer);
       socket?.destroy();
       if (steady) steady.closed(error);
-      else reject(error);
+      else if (error instanceof Refused) reject(error);
+      else reject(new Error(`waiting for ${until}: ${error.message}`, { cause: error }));
     };
     const handOver = (to: Steady): void => {
       steady = to;
