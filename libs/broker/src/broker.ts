@@ -11,6 +11,8 @@ import { DirectReader } from "./direct-read.ts";
 import { BrokerUnavailable } from "./errors.ts";
 import { EventLog } from "./event-log.ts";
 import { PositionChecks } from "./position-checks.ts";
+import { SessionStore } from "./session-store.ts";
+import { SnapshotStore } from "./snapshot-store.ts";
 import { ensureStreams, type Layout } from "./streams.ts";
 import { shardOf, streamName } from "./subjects.ts";
 
@@ -47,6 +49,8 @@ export class Broker {
   readonly checks: PositionChecks;
   readonly events: EventLog;
   readonly commands: CommandLog;
+  readonly sessions: SessionStore;
+  readonly snapshots: SnapshotStore;
   readonly #watchers: Set<(state: ConnectionState) => void> = new Set();
   #connection: ConnectionState = "up";
 
@@ -61,6 +65,8 @@ export class Broker {
     this.checks = new PositionChecks(this);
     this.events = new EventLog(this);
     this.commands = new CommandLog(this);
+    this.sessions = new SessionStore(this);
+    this.snapshots = new SnapshotStore(this);
   }
 
   get connection(): ConnectionState {

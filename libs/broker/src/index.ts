@@ -1,4 +1,12 @@
+export {
+  AgentDirectory,
+  type AgentDirectoryOptions,
+  type AgentKind,
+  type Announcement,
+  openAgentDirectory,
+} from "./agent-directory.ts";
 export { type Broker, type BrokerOptions, openBroker } from "./broker.ts";
+export type { RunClaim } from "./claim.ts";
 export type {
   CommandLog,
   CommandOutcome,
@@ -22,6 +30,9 @@ export type { EventLog, Head, LogFilter, ReadLimit } from "./event-log.ts";
 export type { EventTail } from "./event-tail.ts";
 export type { LogMessage } from "./headers.ts";
 export { bodyHash, deriveRunId, deriveSessionId, type RunRef, type SessionRef } from "./ids.ts";
+export type { RecoveredRun } from "./recover.ts";
+export { checkRetention, type RetentionOptions } from "./retention.ts";
+export { openRunQueue, type RunQueue, type RunQueueOptions } from "./run-queue.ts";
 export {
   type AppendOptions,
   openRunWriter,
@@ -30,6 +41,9 @@ export {
   type RunWriterOptions,
   type StoredAt,
 } from "./run-writer.ts";
+export type { SessionOutcome, SessionRecord, SessionStore } from "./session-store.ts";
+export { type Snapshot, type SnapshotStore, SnapshotTooLarge } from "./snapshot-store.ts";
 export type { StartOutcome, StartRequest } from "./start.ts";
+export { openSweep, type Sweep, type SweepOptions } from "./sweep.ts";
 export type { Page, TailSink } from "./tail.ts";
 export type { LaneTimes, TextStream } from "./text-lane.ts";
