@@ -34,12 +34,13 @@ const RETRY_MS = 500;
 /** Which agent kinds are offered now: one key `<agent>.<worker>` per announcement, kept alive by a heartbeat. */
 export class AgentDirectory {
   readonly ttlMs: number;
-  readonly #broker: Pick<Broker, "nc" | "jsm" | "replicas">;
+  readonly #broker: Pick<Broker, "nc" | "jsm" | "replicas" | "onConnection">;
   readonly #bucket: Bucket;
   readonly #onWarning: (text: string, cause: unknown) => void;
+  #ttlSet = false;
 
   constructor(
-    broker: Pick<Broker, "nc" | "jsm" | "replicas">,
+    broker: Pick<Broker, "nc" | "jsm" | "replicas" | "onConnection">,
     options: AgentDirectoryOptions = {},
   ) {
     this.ttlMs = options.ttlMs ?? 30_000;
@@ -48,38 +49,55 @@ export class AgentDirectory {
     this.#onWarning = options.onWarning ?? (() => undefined);
   }
 
-  /** Offers an agent until stopped. A beat that fails is tried again soon, for as long as it takes. */
+  /**
+   * Offers an agent until stopped. A beat that fails is tried again soon, for as long as it takes;
+   * after an outage it is not waited for: sweeps find the agent missing until it comes.
+   */
   announce(announcement: Announcement): { stop(): Promise<void> } {
     const subject = this.#bucket.subject(`${announcement.agent}.${announcement.worker}`);
     const body = Buffer.from(JSON.stringify(announcement));
     let timer: NodeJS.Timeout | undefined;
-    let stopped = false;
-    const beat = async (): Promise<void> => {
-      let again = this.ttlMs / 3;
-      try {
-        await this.#bucket.setTtl(this.ttlMs);
-        if (stopped) return;
-        const outcome = await publishAcked(this.#broker.nc, subject, body, {}, PUBLISH_MS);
-        if (outcome.kind !== "stored") throw new Error("not stored", { cause: outcome });
-      } catch (error) {
-        if (stopped) return;
-        again = Math.min(again, RETRY_MS);
-        this.#onWarning(`agent ${announcement.agent} could not be announced`, error);
-      }
-      if (!stopped) timer = setTimeout(start, again);
+    let beating: Promise<void> = Promise.resolve();
+    /** A beat that hangs from before a reconnect must not go on beside the new one. */
+    let current = 0;
+    const beat = async (number: number): Promise<void> => {
+      const stored = await this.#beat(subject, body);
+      if (number !== current) return;
+      const again = stored ? this.ttlMs / 3 : Math.min(this.ttlMs / 3, RETRY_MS);
+      timer = setTimeout(start, again);
     };
     const start = (): void => {
-      beating = beat();
+      clearTimeout(timer);
+      current += 1;
+      beating = beat(current);
     };
-    let beating = beat();
+    const unwatch = this.#broker.onConnection((state) => {
+      if (state === "up") start();
+    });
+    start();
     return {
       stop: async () => {
-        stopped = true;
+        unwatch();
         clearTimeout(timer);
+        current += 1;
         await beating;
         await this.#withdraw(subject);
       },
     };
+  }
+
+  async #beat(subject: string, body: Uint8Array): Promise<boolean> {
+    try {
+      await this.#bucket.ready();
+      if (!this.#ttlSet) await this.#bucket.setTtl(this.ttlMs);
+      this.#ttlSet = true;
+    } catch (error) {
+      this.#onWarning(`${AGENTS_BUCKET} is not ready`, error);
+      return false;
+    }
+    const outcome = await publishAcked(this.#broker.nc, subject, body, {}, PUBLISH_MS);
+    if (outcome.kind !== "stored") this.#onWarning(`${subject} could not be announced`, outcome);
+    return outcome.kind === "stored";
   }
 
   /** The key goes with its history, so that what the stream holds is what is offered. */
@@ -144,7 +162,7 @@ export class AgentDirectory {
 }
 
 export function openAgentDirectory(
-  broker: Pick<Broker, "nc" | "jsm" | "replicas">,
+  broker: Pick<Broker, "nc" | "jsm" | "replicas" | "onConnection">,
   options: AgentDirectoryOptions = {},
 ): AgentDirectory {
   return new AgentDirectory(broker, options);

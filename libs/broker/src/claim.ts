@@ -18,6 +18,11 @@ export interface RunClaim {
   readonly kind: "fresh" | "takeover";
   readonly log?: RecoveredRun;
   /**
+   * Aborted with FencedError when the log shows that another worker has the run: found by the
+   * queue after a freeze or an outage, also for a run that has nothing to append.
+   */
+  readonly signal: AbortSignal;
+  /**
    * The terminal is stored. Confirmed by the server; where it does not confirm in time this
    * resolves all the same: whoever gets the job again finds the terminal and acks.
    */
@@ -28,7 +33,7 @@ export interface RunClaim {
   abandon(): void;
 }
 
-/** One job in hand. The log is read while it is `deciding`; then it is a claim, or gone. */
+/** One job in hand. The log is read while it is `deciding`; then it is a claim, or on its way out. */
 export interface Hand {
   readonly key: string;
   readonly ref: RunRef;
@@ -38,6 +43,9 @@ export interface Hand {
   /** The newest one: a run that comes back to its own worker brings a new token. */
   delivery: Delivery;
   phase: "deciding" | "claimed" | "leaving";
+  /** Stream sequence of the run's last event when it was claimed (0: none). What follows is ours or a successor's. */
+  base: number;
+  readonly lost: AbortController;
 }
 
 /** Incarnations are apart: a claim on the old one must not stand for the new one. */

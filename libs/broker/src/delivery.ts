@@ -87,16 +87,18 @@ function pause(ms: number): Promise<void> {
  */
 export class InProgress {
   readonly #nc: NatsConnection;
+  readonly #ackWaitMs: number;
+  readonly #onGap: () => void;
   readonly #held: Set<Delivery> = new Set();
   readonly #timer: NodeJS.Timeout;
+  #lastBeat = performance.now();
 
-  constructor(nc: NatsConnection, ackWaitMs: number) {
+  /** `onGap`: this process said nothing for longer than `ack_wait` (it was frozen), so jobs may have gone on elsewhere. */
+  constructor(nc: NatsConnection, ackWaitMs: number, onGap: () => void = () => undefined) {
     this.#nc = nc;
+    this.#ackWaitMs = ackWaitMs;
+    this.#onGap = onGap;
     this.#timer = setInterval(() => this.beat(), Math.max(10, ackWaitMs / 3));
-  }
-
-  get size(): number {
-    return this.#held.size;
   }
 
   hold(delivery: Delivery): void {
@@ -109,7 +111,11 @@ export class InProgress {
 
   /** Also called when the connection comes back: what was said meanwhile did not arrive. */
   beat(): void {
+    const now = performance.now();
+    const gap = now - this.#lastBeat;
+    this.#lastBeat = now;
     for (const delivery of this.#held) say(this.#nc, delivery, "+WPI");
+    if (gap > this.#ackWaitMs) this.#onGap();
   }
 
   close(): void {

@@ -95,7 +95,8 @@ export class PullLane {
     this.#state = { kind: "pulling", number, left: batch, timer };
     nc.publish(
       `$JS.API.CONSUMER.MSG.NEXT.${stream}.${consumer}`,
-      JSON.stringify({ batch, expires: nanos(expiresMs) }),
+      // A fraction of a nanosecond would be a bad request.
+      JSON.stringify({ batch, expires: nanos(Math.ceil(expiresMs)) }),
       { reply: `${this.#inbox}.${number}` },
     );
   }
@@ -109,6 +110,7 @@ export class PullLane {
 
   /** Ends the open pull at the server. What it delivered before still comes to `onDelivery`. */
   async close(): Promise<void> {
+    if (this.#state.kind === "closed") return;
     if (this.#state.kind === "pulling") clearTimeout(this.#state.timer);
     this.#state = { kind: "closed" };
     if (this.#options.nc.isClosed()) return;

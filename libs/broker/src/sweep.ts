@@ -114,7 +114,7 @@ export class Sweep {
         this.#atWork.add(work);
       },
       onWarning: (text, cause) => this.#warn(text, cause),
-      onFatal: (error) => this.#options.onFatal?.(error),
+      onFatal: this.#options.onFatal ?? ((error) => this.#warn(error.message, error)),
     });
     return lanes;
   }
