@@ -22,19 +22,27 @@ export async function setUp() {
 async function installDependencies() {
   const why = outdated(ROOT);
   if (why === undefined) return;
-  const { code, output } = await progress(`installing dependencies (npm ci): ${why}`, () =>
-    run("npm", ["ci", "--loglevel=error"], { cwd: ROOT }),
+  await progress(`installing dependencies (npm ci): ${why}`, () =>
+    must("npm ci", "npm", ["ci", "--loglevel=error"]),
   );
-  if (code !== 0) throw new Plain(`npm ci failed:\n${output.trim()}`);
 }
 
 /** Compiles what has changed. A failing build is shown whole. */
 export async function build() {
   const tsc = join(ROOT, "node_modules/typescript/bin/tsc");
-  const { code, output } = await progress("building", () =>
-    run(process.execPath, [tsc, "-b", "tsconfig.build.json"], { cwd: ROOT }),
+  await progress("building", () =>
+    must("the build", process.execPath, [tsc, "-b", "tsconfig.build.json"]),
   );
-  if (code !== 0) throw new Plain(`the build failed:\n${output.trim()}`);
+}
+
+/**
+ * @param {string} what
+ * @param {string} command
+ * @param {string[]} args
+ */
+async function must(what, command, args) {
+  const { code, output } = await run(command, args, { cwd: ROOT });
+  if (code !== 0) throw new Plain(`${what} failed:\n${output.trim()}`);
 }
 
 /**
