@@ -72,6 +72,7 @@ export class Client {
       clock: this.#options.clock,
       random: this.#options.random,
       reconnect: this.#options.reconnect,
+      isOpen: () => this.#primary.isOpen,
       send: (text) => this.#primary.send(text),
       maxFrameBytes: () => this.#primary.maxFrameBytes,
     });

@@ -75,11 +75,9 @@ export class Link implements Wire {
     this.#connection.stop();
   }
 
-  /** Says whether it went out. */
-  send(text: string): boolean {
-    if (!this.isOpen) return false;
+  /** Only while it is open. */
+  send(text: string): void {
     this.#connection.send(text);
-    return true;
   }
 
   /** Whether a subscription to this may be put here. */

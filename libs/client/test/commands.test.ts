@@ -1,4 +1,5 @@
 /** Commands on their way, over links that break. */
+import type { Command } from "@throughline/protocol";
 import { eventually } from "@throughline/testkit";
 import { describe, expect, test } from "vitest";
 import { ClientClosed, CommandRejected, OutboxFull } from "../src/index.ts";
@@ -142,6 +143,27 @@ describe("bounds", () => {
     sender.close();
     const outcomes = await Promise.allSettled(waiting);
     expect(outcomes.every(({ status }) => status === "rejected")).toBe(true);
+  });
+
+  test("[CLI23] at most 32 are on the wire, and all go out in their order", async () => {
+    const { edge, client } = await stage();
+    const unanswered: Command[] = [];
+    let most = 0;
+    edge.faults.command = (command, connection) => {
+      unanswered.push(command);
+      most = Math.max(most, unanswered.length);
+      setImmediate(() => {
+        const oldest = unanswered.shift();
+        if (oldest !== undefined) connection.answer(oldest);
+      });
+      return true;
+    };
+    const sender = client();
+    const ids = Array.from({ length: 200 }, (_, n) => `c${n}`);
+    await Promise.all(ids.map((id) => sender.createSession({}, { id })));
+    expect(edge.sent("session.create").map(({ id }) => id)).toEqual(ids);
+    expect(most).toBeGreaterThan(1);
+    expect(most).toBeLessThanOrEqual(32);
   });
 
   test("[CLI24] an aborted signal gives up the waiting", async () => {

@@ -96,7 +96,9 @@ export interface Faults {
   refuse?: (request: IncomingMessage) => number | undefined;
   /** Close code in place of a welcome. */
   closeAtOnce?: () => number | undefined;
-  /** Frames after `welcome`. */
+  /** An ended run's subscription is not ended. */
+  endless?: boolean;
+  /** Accepts, and says nothing. */
   silent?: () => boolean;
 }
 
@@ -343,7 +345,7 @@ export class EdgeConnection {
       if (stored.streamSeq <= after || !covers(filter, stored.event)) return;
       const events = faults.deliver?.(stored.event, this) ?? [stored.event];
       for (const event of events) this.send(event);
-      if (filter.run === undefined || !isTerminal(stored.event.type)) return;
+      if (filter.run === undefined || !isTerminal(stored.event.type) || faults.endless) return;
       this.#subscriptions.get(subscription_id)?.stop();
       this.#subscriptions.delete(subscription_id);
       this.send({ type: "unsubscribed", subscription_id, reason: "run_ended" });

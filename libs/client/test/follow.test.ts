@@ -1,6 +1,6 @@
 /** Following runs and sessions over links that break. */
 import { type RunState, initialRunState, reduce } from "@throughline/protocol";
-import { eventually } from "@throughline/testkit";
+import { eventually, manualClock } from "@throughline/testkit";
 import { describe, expect, test } from "vitest";
 import { FollowClosed, FollowFailed, type Gap, type RunOutcome } from "../src/index.ts";
 import { queued } from "./edge-double.ts";
@@ -217,6 +217,24 @@ describe("what cannot be had any more", () => {
     expect(handle.state).toMatchObject({ seq: 7, status: "completed" });
   });
 
+  test("[CLI36] a session's run whose beginning is gone: asked for once more, then told as a gap of that run", async () => {
+    const { edge, log, client } = await stage();
+    log.fill("ses_1", "old", 4);
+    log.fill("ses_1", "new", 1);
+    edge.faults.deliver = (event) => (event.run_id === "old" && event.seq < 4 ? [] : [event]);
+    const gaps: Gap[] = [];
+    const handle = client().follow({ session: "ses_1", onGap: (gap) => gaps.push(gap) });
+    const items = await take(handle, 5);
+    expect(names(items)).toEqual(["gap", "old.4", "old.5", "new.1", "new.2"]);
+    expect(gaps).toEqual([
+      { type: "gap", session_id: "ses_1", run_id: "old", cursor: log.stored[3]?.event.cursor },
+    ]);
+    expect(handle.state.runs["old"]?.seq).toBe(5);
+    expect(edge.sent("subscribe").length).toBe(2);
+    log.fill("ses_1", "old", 1, { start: false });
+    expect(names(await take(handle, 1))).toEqual(["old.6"]);
+  });
+
   test("[CLI36] asked for on purpose, starting from the snapshot is no gap", async () => {
     const { edge, log, client } = await stage();
     log.fill("ses_1", "run_1", 5);
@@ -394,6 +412,29 @@ describe("ends", () => {
     expect(await handle.closed).toEqual({ reason: "run_ended" });
     await expect(handle.done).rejects.toMatchObject({ code: "run_ended" });
     expect(edge.sent("subscribe").length).toBe(2);
+  });
+
+  test("[CLI42] a server that does not end the subscription of an ended run is told to", async () => {
+    const clock = manualClock();
+    const { edge, log, client } = await stage();
+    edge.faults.endless = true;
+    log.fill("ses_1", "run_1", 2, { end: true });
+    const handle = client({ clock }).follow(RUN);
+    expect(names(await take(handle))).toEqual(upTo(4));
+    expect(edge.sent("unsubscribe")).toEqual([]);
+    clock.advance(2_000);
+    await eventually(() => edge.sent("unsubscribe").length === 1);
+  });
+
+  test("[CLI42] a connection lost before that is not used to ask for the ended run again", async () => {
+    const { edge, log, client } = await stage();
+    edge.faults.endless = true;
+    log.fill("ses_1", "run_1", 2, { end: true });
+    const follower = client();
+    await follower.follow(RUN).done;
+    edge.cut();
+    await follower.createSession();
+    expect(edge.sent("subscribe").length).toBe(1);
   });
 
   test("[CLI42] a terminal event that is lost on the way is had by asking once more", async () => {

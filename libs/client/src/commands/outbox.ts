@@ -40,20 +40,28 @@ export interface OutboxOptions {
   clock: Clock;
   random: () => number;
   reconnect: BackoffOptions;
-  /** Sends now if the connection is open, and says whether it did. */
-  send(text: string): boolean;
+  isOpen(): boolean;
+  /** Only while it is open. */
+  send(text: string): void;
   /** The largest frame that the server takes, in bytes. */
   maxFrameBytes(): number;
 }
 
 /** Commands without an answer. More than this, and the user is not typing but something is looping. */
 export const MAX_OUTSTANDING = 1_000;
+/**
+ * Commands on the wire at a time. A server bounds how many it lets wait on one connection, and refuses
+ * the rest for a moment; sent again one by one, they would lose their order.
+ */
+export const MAX_ON_WIRE = 32;
 /** With back-off up to the cap: about two minutes in which a server may find its feet. */
 const MAX_REFUSALS = 8;
 
 export class Outbox {
   readonly #options: OutboxOptions;
+  /** In the order in which they were given. */
   readonly #entries = new Map<string, Entry>();
+  #onWire = 0;
   #closed: Error | undefined;
 
   constructor(options: OutboxOptions) {
@@ -94,21 +102,20 @@ export class Outbox {
       };
       this.#entries.set(id, entry);
       signal?.addEventListener("abort", abort);
-      this.#trySend(entry);
+      this.#pump();
     });
   }
 
   /** The connection is open: all that is not answered goes out, in the order in which it was given. */
   up(): void {
-    for (const entry of this.#entries.values())
-      if (entry.phase.name !== "pausing") this.#trySend(entry);
+    this.#pump();
   }
 
   /** The connection is lost, and with it every answer that was on its way. */
   down(closeCode: number | undefined): void {
     if (closeCode === 1009) this.#giveUpLargest();
     for (const entry of this.#entries.values())
-      if (entry.phase.name === "sent") entry.phase = { name: "queued" };
+      if (entry.phase.name === "sent") this.#move(entry, { name: "queued" });
   }
 
   /** Takes a frame if it answers one of these commands. */
@@ -116,15 +123,20 @@ export class Outbox {
     switch (frame.type) {
       case "command.accepted":
       case "session.created": {
-        const entry = this.#take(frame.id);
-        entry?.resolve(frame);
-        return entry !== undefined;
+        const entry = this.#entries.get(frame.id);
+        if (entry === undefined) return false;
+        this.#take(entry);
+        entry.resolve(frame);
+        this.#pump();
+        return true;
       }
       case "command.rejected":
       case "error": {
         const entry = frame.id === undefined ? undefined : this.#entries.get(frame.id);
-        if (entry !== undefined) this.#refused(entry, frame);
-        return entry !== undefined;
+        if (entry === undefined) return false;
+        this.#refused(entry, frame);
+        this.#pump();
+        return true;
       }
       default:
         return false;
@@ -144,7 +156,20 @@ export class Outbox {
     for (const entry of this.#entries.values()) this.#fail(entry, error);
   }
 
-  #trySend(entry: Entry): void {
+  /** Sends what may be sent, in order. */
+  #pump(): void {
+    for (const entry of this.#entries.values()) {
+      if (this.#onWire >= MAX_ON_WIRE || !this.#options.isOpen()) return;
+      if (entry.phase.name === "queued") this.#send(entry);
+    }
+  }
+
+  #move(entry: Entry, phase: Phase): void {
+    this.#onWire += Number(phase.name === "sent") - Number(entry.phase.name === "sent");
+    entry.phase = phase;
+  }
+
+  #send(entry: Entry): void {
     const limit = this.#options.maxFrameBytes();
     if (entry.bytes > limit) {
       // Sent, it would close the connection, and be sent again on the next one.
@@ -152,9 +177,8 @@ export class Outbox {
       this.#fail(entry, new CommandRejected({ id: entry.id, code: "too_large", message }));
       return;
     }
-    entry.phase = this.#options.send(entry.text)
-      ? { name: "sent", at: this.#options.clock.now() }
-      : { name: "queued" };
+    this.#options.send(entry.text);
+    this.#move(entry, { name: "sent", at: this.#options.clock.now() });
   }
 
   #refused(
@@ -171,8 +195,11 @@ export class Outbox {
     }
     const { clock, random, reconnect } = this.#options;
     const delay = retryAfter + backoff("now", entry.refusals, random(), reconnect);
-    const cancel = clock.after(delay, () => this.#trySend(entry));
-    entry.phase = { name: "pausing", cancel };
+    const cancel = clock.after(delay, () => {
+      this.#move(entry, { name: "queued" });
+      this.#pump();
+    });
+    this.#move(entry, { name: "pausing", cancel });
   }
 
   /** 1009 does not say which frame was too big; it was one of these. */
@@ -185,17 +212,16 @@ export class Outbox {
     this.#fail(largest, new CommandRejected({ id: largest.id, code: "too_large", message }));
   }
 
-  #take(id: string): Entry | undefined {
-    const entry = this.#entries.get(id);
-    if (entry?.phase.name === "pausing") entry.phase.cancel();
-    this.#entries.delete(id);
-    entry?.forget();
-    return entry;
+  #take(entry: Entry): void {
+    if (entry.phase.name === "pausing") entry.phase.cancel();
+    this.#move(entry, { name: "queued" });
+    this.#entries.delete(entry.id);
+    entry.forget();
   }
 
   #fail(entry: Entry, error: Error): void {
     if (this.#entries.get(entry.id) !== entry) return;
-    this.#take(entry.id);
+    this.#take(entry);
     entry.reject(error);
   }
 }

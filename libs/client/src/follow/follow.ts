@@ -10,7 +10,7 @@ import type { ControlFrameOf } from "@throughline/protocol";
 import type { Clock } from "../clock.ts";
 import { ClientClosed, FollowFailed } from "../errors.ts";
 import type { IncomingEvent } from "../frame.ts";
-import { Ledger, type Position } from "../subscription/ledger.ts";
+import { Ledger, type Numbered, type Position } from "../subscription/ledger.ts";
 import type { Consumer, Filter, Released, Subscription } from "../subscription/subscription.ts";
 import type { FeedLimits } from "./feed.ts";
 import { type Closed, type Entry, type FollowItem, type Gap, itemEntry } from "./item.ts";
@@ -59,7 +59,9 @@ export class Follow<S> implements Consumer {
   /** Where the next subscription starts, if not behind what has arrived. */
   #detour: Position | undefined;
   #hole: Hole | undefined;
-  /** The server has said that the run has ended, and nothing has come since. */
+  /** The run's end has arrived. */
+  #hasEnd = false;
+  /** The server has said that the run has ended, and nothing had come of it. */
   #toldOfEnd = false;
   /** Closed or failed; a run's end is none, since an iteration may still go back. */
   #over = false;
@@ -115,18 +117,15 @@ export class Follow<S> implements Consumer {
       this.reader.started(frame.cursor);
       return;
     }
-    const gap: Gap = {
+    this.#arrived.restart(frame.cursor);
+    this.store.set(this.#setup.book.initial);
+    this.#gap({
       type: "gap",
       session_id: frame.session_id,
       ...(frame.run_id === undefined ? {} : { run_id: frame.run_id }),
       ...(frame.reason === undefined ? {} : { reason: frame.reason }),
       cursor: frame.cursor,
-    };
-    this.#arrived.restart(frame.cursor);
-    this.store.set(this.#setup.book.initial);
-    this.#push(itemEntry(gap), 0);
-    const { onGap } = this.#setup;
-    if (onGap !== undefined) callOut(() => onGap(gap));
+    });
   }
 
   snapshot(frame: ControlFrameOf<"snapshot">, bytes: number): void {
@@ -150,9 +149,9 @@ export class Follow<S> implements Consumer {
     if (incoming.kind !== "ephemeral") {
       const verdict = this.#arrived.judge(incoming.event);
       if (verdict === "duplicate") return;
-      if (verdict === "hole") return this.#repair(incoming.event.run_id);
+      if (verdict === "hole" && !this.#isBeginning(incoming.event))
+        return this.#repair(incoming.event.run_id);
       this.#arrived.record(incoming.event, clock.now());
-      this.#toldOfEnd = false;
       if (this.#hole?.run === incoming.event.run_id) this.#hole = undefined;
     }
     this.store.set(book.apply(this.store.getSnapshot(), event));
@@ -166,10 +165,13 @@ export class Follow<S> implements Consumer {
   }
 
   /**
-   * The run has ended, says the server, and the terminal event has not come. Either the cursor was
-   * behind it already, or it was lost; asked once more, the server sends it or says the same again.
+   * The run has ended, says the server, and the terminal event has not come. Where there are events of
+   * it, the rest is missing like any other. Where there is none, the cursor may have been behind the end.
    */
   #tellsOfEnd(): void {
+    const { run } = this.filter;
+    if (this.#hasEnd || run === undefined) return;
+    if (this.#arrived.knows(run)) return this.#repair(run);
     if (this.#toldOfEnd) return this.#ended();
     this.#toldOfEnd = true;
     this.#want();
@@ -186,8 +188,9 @@ export class Follow<S> implements Consumer {
 
   #ended(): void {
     if (this.#over) return;
+    this.#hasEnd = true;
     this.#parked = false;
-    this.#subscription?.rest();
+    this.#subscription?.expectEnd();
     this.#resolveClosed({ reason: "run_ended" });
     this.reader.close({ reason: "run_ended" });
   }
@@ -201,12 +204,34 @@ export class Follow<S> implements Consumer {
       return this.finish({ reason: "failed", error: new FollowFailed("hole", message) });
     }
     this.#detour = this.#arrived.before(run);
-    this.#subscription?.again(repairs > 1);
+    this.#place()?.again(repairs > 1);
+  }
+
+  /**
+   * A session's runs are kept by age, event by event: of the oldest ones the beginning may be gone. So
+   * a run of which nothing is here, and whose beginning did not come when the whole session was asked
+   * for again, begins with this event; and that something is missing is said.
+   */
+  #isBeginning(event: Numbered): boolean {
+    const { session, run } = this.filter;
+    const asked = this.#hole?.run === event.run_id ? this.#hole.repairs : 0;
+    if (run !== undefined || asked === 0 || this.#arrived.knows(event.run_id)) return false;
+    this.#arrived.admit(event);
+    this.#gap({ type: "gap", session_id: session, run_id: event.run_id, cursor: event.cursor });
+    return true;
+  }
+
+  #gap(gap: Gap): void {
+    this.#push(itemEntry(gap), 0);
+    const { onGap } = this.#setup;
+    if (onGap !== undefined) callOut(() => onGap(gap));
   }
 
   #rewind(from: Ledger): void {
     this.#arrived = from;
     this.#detour = undefined;
+    this.#hasEnd = false;
+    this.#toldOfEnd = false;
     if (this.#subscription === undefined) this.#want();
     else this.#subscription.again(false);
   }
@@ -218,13 +243,18 @@ export class Follow<S> implements Consumer {
   }
 
   #want(): void {
-    if (this.#over) return;
+    this.#place()?.want();
+  }
+
+  /** The subscription there is, or a new one. */
+  #place(): Subscription | undefined {
+    if (this.#over) return undefined;
     try {
       this.#subscription ??= this.#setup.place(this);
     } catch (error) {
-      return this.finish(closedBy(error));
+      this.finish(closedBy(error));
     }
-    this.#subscription.want();
+    return this.#subscription;
   }
 }
 

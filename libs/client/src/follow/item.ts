@@ -6,6 +6,7 @@ import type { DeliveredEvent, PassedEvent } from "../frame.ts";
 export interface Gap {
   readonly type: "gap";
   readonly session_id: string;
+  /** Of the run that is followed; in a session, of the one run whose beginning is gone. */
   readonly run_id?: string;
   /** What the server says of the cursor that it was given. */
   readonly reason?: "cursor_expired" | "cursor_invalid";

@@ -7,7 +7,7 @@
 import type { Clock } from "../clock.ts";
 import type { Ledger } from "../subscription/ledger.ts";
 import { Feed, type FeedLimits } from "./feed.ts";
-import type { Closed, Entry, FollowItem } from "./item.ts";
+import type { Closed, Entry, FollowItem, Gap } from "./item.ts";
 
 export interface ReaderHooks {
   /** An iteration begins that needs events again from here. */
@@ -156,11 +156,17 @@ export class Reader {
   #count(entry: Entry): void {
     if (entry.kind === "passed") return this.#consumed.record(entry.event, this.#clock.now());
     const { item } = entry;
-    if (item.type === "gap") this.#consumed.restart(item.cursor);
+    if (item.type === "gap") this.#passGap(item);
     else if (item.type === "snapshot") {
       const { run_id, cursor, state } = item;
       if (state !== undefined) this.#consumed.baseline({ run_id, cursor, seq: state.seq });
     } else if ("seq" in item) this.#consumed.record(item, this.#clock.now());
+  }
+
+  #passGap(gap: Gap): void {
+    // Of one run in a session: its next event says where it stands, the others are not concerned.
+    if (this.#consumed.ofSession && gap.run_id !== undefined) return;
+    this.#consumed.restart(gap.cursor);
   }
 }
 

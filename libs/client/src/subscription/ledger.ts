@@ -36,7 +36,7 @@ export const SESSION_MARGIN_MS = 6_000;
 const SAMPLE_EVERY_MS = 1_000;
 
 export class Ledger {
-  readonly #session: boolean;
+  readonly ofSession: boolean;
   #origin: Position;
   /** Every run was seen from its first event on, so a run that is new here has to begin with 1. */
   #whole: boolean;
@@ -47,13 +47,13 @@ export class Ledger {
   #samples: Sample[] = [];
 
   constructor(kind: "run" | "session", origin: Position) {
-    this.#session = kind === "session";
+    this.ofSession = kind === "session";
     this.#origin = origin;
     this.#whole = isStart(origin);
   }
 
   clone(): Ledger {
-    const copy = new Ledger(this.#session ? "session" : "run", this.#origin);
+    const copy = new Ledger(this.ofSession ? "session" : "run", this.#origin);
     copy.#whole = this.#whole;
     copy.#marks = new Map(this.#marks);
     copy.#last = this.#last;
@@ -77,7 +77,7 @@ export class Ledger {
   record(event: Numbered, now: number): void {
     this.#marks.set(event.run_id, { seq: event.seq, cursor: event.cursor });
     this.#last = event.cursor;
-    if (!this.#session) return;
+    if (!this.ofSession) return;
     const newest = this.#samples.at(-1);
     if (newest !== undefined && now - newest.at < SAMPLE_EVERY_MS) return;
     this.#samples.push({ at: now, cursor: event.cursor });
@@ -102,12 +102,22 @@ export class Ledger {
   /** The state of a run up to and with `seq` is here. */
   baseline(run: Numbered): void {
     this.#marks.set(run.run_id, { seq: run.seq, cursor: run.cursor });
-    if (!this.#session) this.#last = run.cursor;
+    if (!this.ofSession) this.#last = run.cursor;
+  }
+
+  /** Whether any event of this run, or its state, is here. */
+  knows(runId: string): boolean {
+    return this.#marks.has(runId);
+  }
+
+  /** This event is the first of its run that can be had: it is the next one. */
+  admit(first: Numbered): void {
+    this.#marks.set(first.run_id, { seq: first.seq - 1, cursor: first.cursor });
   }
 
   /** Where to go on after a loss of the connection. */
   resume(now: number): Position {
-    if (!this.#session) return this.#last === undefined ? this.#origin : { cursor: this.#last };
+    if (!this.ofSession) return this.#last === undefined ? this.#origin : { cursor: this.#last };
     const safe = this.#samples.findLast((sample) => now - sample.at >= SESSION_MARGIN_MS);
     return safe === undefined ? this.#origin : { cursor: safe.cursor };
   }

@@ -63,6 +63,9 @@ export interface SubscriptionOptions {
   reconnect: BackoffOptions;
 }
 
+/** Milliseconds. `unsubscribed` follows on a terminal event at once. */
+const END_MS = 2_000;
+
 interface Question {
   readonly id: string;
   readonly askedAt: number;
@@ -83,6 +86,8 @@ export class Subscription {
   #retryAfterMs = 0;
   #why: Released = { kind: "asked" };
   #stopTimer: () => void = () => undefined;
+  /** While the end is expected: calls that off. */
+  #notEnding: (() => void) | undefined;
 
   constructor(consumer: Consumer, wire: Wire, options: SubscriptionOptions) {
     this.consumer = consumer;
@@ -100,14 +105,27 @@ export class Subscription {
 
   /** The consumer has enough for now, or for good. */
   rest(): void {
+    this.#goOn();
     this.#why = { kind: "asked" };
     this.#dispatch("rest");
   }
 
+  /** The run's end has come, and the server will say that this is over; if not, it is told so. */
+  expectEnd(): void {
+    if (this.#state.name !== "on") return this.rest();
+    this.#notEnding = this.#options.clock.after(END_MS, () => this.rest());
+  }
+
   /** Asks anew from the consumer's position; `later` where that has just failed to help. */
   again(later: boolean): void {
+    this.#goOn();
     if (later) this.#failures += 1;
     this.#dispatch(later ? "again_later" : "again");
+  }
+
+  #goOn(): void {
+    this.#notEnding?.();
+    this.#notEnding = undefined;
   }
 
   /** The connection is closed for good. */
@@ -124,6 +142,7 @@ export class Subscription {
   down(): void {
     this.#question = undefined;
     this.#dispatch("down");
+    if (this.#notEnding !== undefined) this.rest();
   }
 
   /** Takes a frame that answers this subscription's question, or speaks of it by its id. */
@@ -221,6 +240,7 @@ export class Subscription {
       case "stop_timer":
         return this.#stopTimer();
       case "released":
+        this.#goOn();
         this.#wire.released(this);
         this.consumer.released(this.#why);
         return;
