@@ -18,8 +18,8 @@ export const MAX_EVENT_BYTES: number = MAX_FRAME_BYTES - 128;
 /** Lines of one stored message: 1,000 messages of a page stay within a quarter million events. */
 export const MAX_BATCH_EVENTS = 256;
 
-/** Bytes of one stored message's body. The same as a frame, so a batch of one event needs no special case. */
-export const MAX_BATCH_BYTES: number = MAX_FRAME_BYTES;
+/** Bytes of one stored message's body: as much as one frame, so that a batch of one event is no special case. */
+export const MAX_BATCH_BYTES: number = 512 * 1024;
 
 /**
  * `input`, `result`, `output` and `state` above this many bytes of JSON are stored as an artifact and

@@ -4,7 +4,7 @@
  */
 
 /** Index of the item, or -1. */
-export function indexFrom<T, K extends keyof T>(list: readonly T[], field: K, value: T[K]): number {
+function indexFrom<T, K extends keyof T>(list: readonly T[], field: K, value: T[K]): number {
   for (let i = list.length - 1; i >= 0; i--) {
     if (list[i]?.[field] === value) return i;
   }

@@ -16,7 +16,7 @@ import {
   usage,
 } from "../fields.ts";
 
-export const runStatus = z.enum([
+const runStatus = z.enum([
   "absent",
   "queued",
   "running",
@@ -29,7 +29,7 @@ export const runStatus = z.enum([
   "cancelled",
 ]);
 
-export const messageState = z.object({
+const messageState = z.object({
   message_id: id,
   role: z.enum(["assistant", "user", "system", "tool"]),
   channel: z.enum(["text", "reasoning"]),
@@ -43,7 +43,7 @@ export const messageState = z.object({
   finish_reason: z.string().optional(),
 });
 
-export const stepState = z.object({
+const stepState = z.object({
   step_id: id,
   key: z.string().optional(),
   name: label,
@@ -53,7 +53,7 @@ export const stepState = z.object({
   error: failure.optional(),
 });
 
-export const toolCallState = z.object({
+const toolCallState = z.object({
   tool_call_id: id,
   event_id: z.string(),
   step_id: id.optional(),
@@ -72,7 +72,7 @@ export const toolCallState = z.object({
   error: failure.optional(),
 });
 
-export const approvalState = z.object({
+const approvalState = z.object({
   approval_id: id,
   /** Of the request: what an answer's `reply_to` names. */
   event_id: z.string(),
@@ -91,7 +91,7 @@ export const approvalState = z.object({
   reason: z.string().optional(),
 });
 
-export const inputState = z.object({
+const inputState = z.object({
   input_id: id,
   event_id: z.string(),
   step_id: id.optional(),
@@ -104,7 +104,7 @@ export const inputState = z.object({
 });
 
 /** An instruction that came by `run.continue`. */
-export const inboxItem = z.object({
+const inboxItem = z.object({
   event_id: z.string(),
   content: z.unknown(),
   attachments: z.array(attachment).optional(),
@@ -113,7 +113,7 @@ export const inboxItem = z.object({
   queued: z.boolean(),
 });
 
-export const artifactState = z.object({
+const artifactState = z.object({
   artifact_id: id,
   name: label,
   media_type: label,
