@@ -1,0 +1,104 @@
+import { parseCommand } from "@throughline/protocol/schemas";
+import { randomUUID } from "node:crypto";
+import type { Principal } from "../auth/principal.ts";
+import { execute, isEffective } from "../commands/execute.ts";
+import type { Outcome } from "../commands/outcome.ts";
+import type { HttpRequest } from "../transport/http.ts";
+import { json, problem, type Reply } from "../transport/problem.ts";
+import type { ApiServices } from "./services.ts";
+
+type JsonObject = Readonly<Record<string, unknown>>;
+
+/** POST /v1/sessions: the body is the payload of `session.create`, the command id a header. */
+export async function createSession(
+  services: ApiServices,
+  principal: Principal,
+  request: HttpRequest,
+): Promise<Reply> {
+  const body = bodyOf(request);
+  if (!body.ok) return body.reply;
+  const command = { type: "session.create", id: commandId(request), payload: body.value };
+  return run(services, principal, command);
+}
+
+/** POST /v1/sessions/{s}/runs: the body is the payload of `run.start`. */
+export async function startRun(
+  services: ApiServices,
+  principal: Principal,
+  request: HttpRequest,
+): Promise<Reply> {
+  const body = bodyOf(request);
+  if (!body.ok) return body.reply;
+  const [session_id] = request.params;
+  const command = { type: "run.start", id: commandId(request), session_id, payload: body.value };
+  return run(services, principal, command);
+}
+
+/** POST /v1/sessions/{s}/runs/{r}/commands: the body is the command; its session and run are the path's. */
+export async function sendCommand(
+  services: ApiServices,
+  principal: Principal,
+  request: HttpRequest,
+): Promise<Reply> {
+  const body = bodyOf(request);
+  if (!body.ok) return body.reply;
+  const [session_id, run_id] = request.params;
+  const path = { session_id, run_id };
+  for (const [name, value] of Object.entries(path)) {
+    const given = body.value[name];
+    if (given === undefined || given === value) continue;
+    return problem("invalid", `${name}: is not the one in the path`);
+  }
+  const id = request.headers.get("idempotency-key") ?? body.value["id"] ?? randomUUID();
+  return run(services, principal, { ...body.value, ...path, id });
+}
+
+async function run(services: ApiServices, principal: Principal, value: JsonObject): Promise<Reply> {
+  const parsed = parseCommand(value);
+  if (!parsed.ok) return problem(parsed.code, parsed.message);
+  const { command } = parsed;
+  if (!isEffective(command)) {
+    return problem("invalid", `type: ${command.type} concerns a connection, and here is none`);
+  }
+  return replyOf(command.id, await execute(services.commands, principal, command));
+}
+
+function replyOf(id: string, outcome: Outcome): Reply {
+  if (!outcome.ok) return problem(outcome.code, outcome.message, outcome);
+  const { duplicate } = outcome;
+  switch (outcome.kind) {
+    case "session":
+      return json(duplicate ? 200 : 201, { id, session_id: outcome.session, duplicate });
+    case "started":
+      return json(202, { id, run_id: outcome.run, cursor: outcome.cursor, duplicate });
+    case "stored":
+      return json(202, { id, run_id: outcome.run, duplicate });
+  }
+}
+
+/** Without the header a retry is another command: so every client that retries sends it. */
+function commandId(request: HttpRequest): string {
+  return request.headers.get("idempotency-key") ?? randomUUID();
+}
+
+/** The JSON object of the body; none at all is an empty one. */
+function bodyOf(
+  request: HttpRequest,
+):
+  | { readonly ok: true; readonly value: JsonObject }
+  | { readonly ok: false; readonly reply: Reply } {
+  if (request.body.byteLength === 0) return { ok: true, value: {} };
+  let value: unknown;
+  try {
+    value = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(request.body));
+  } catch {
+    return { ok: false, reply: problem("malformed", "the body is no JSON") };
+  }
+  if (!isObject(value))
+    return { ok: false, reply: problem("malformed", "the body is no JSON object") };
+  return { ok: true, value };
+}
+
+function isObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,48 @@
+import { isId } from "@throughline/protocol";
+import { notLocal, type RequestOrigin } from "./local.ts";
+import type { Principal } from "./principal.ts";
+
+export interface AuthOptions {
+  /** Local mode: `dev.<tenant>.<user>` is a token. */
+  readonly devTokens: boolean;
+}
+
+export type Authenticated =
+  | { readonly ok: true; readonly principal: Principal }
+  | {
+      readonly ok: false;
+      readonly code: "unauthenticated" | "forbidden";
+      readonly message: string;
+    };
+
+/** Who a token says is asking, and whether it may be used from there. Never puts the token into a message. */
+export function authenticate(
+  token: string | undefined,
+  request: RequestOrigin,
+  options: AuthOptions,
+): Authenticated {
+  if (token === undefined || token === "") {
+    return { ok: false, code: "unauthenticated", message: "credentials are required" };
+  }
+  const [kind, tenant, ...user] = token.split(".");
+  if (kind !== "dev" || !options.devTokens) {
+    return { ok: false, code: "unauthenticated", message: "the token is not valid here" };
+  }
+  const reason = notLocal(request);
+  if (reason !== undefined) {
+    return {
+      ok: false,
+      code: "forbidden",
+      message: `dev tokens are taken from local programs only, and of this request ${reason}`,
+    };
+  }
+  const name = user.join(".");
+  if (!isId(tenant) || name === "" || name.length > 256) {
+    return {
+      ok: false,
+      code: "unauthenticated",
+      message: "a dev token reads dev.<tenant>.<user>, with a tenant of A-Z a-z 0-9 _ -",
+    };
+  }
+  return { ok: true, principal: { tenant, user: name } };
+}

@@ -1,0 +1,48 @@
+import {
+  flag,
+  loadConfig,
+  milliseconds,
+  optionalPort,
+  port,
+  type Setting,
+  sharedSettings,
+  text,
+  wholeNumber,
+} from "@throughline/service-kit";
+import { z } from "zod";
+
+const MIB = 1024 * 1024;
+
+const ownSettings: {
+  TL_HOST: Setting<string>;
+  TL_PORT: Setting<number>;
+  TL_SHARED_PORT: Setting<number | undefined>;
+  TL_DEV_TOKENS: Setting<boolean>;
+  TL_MAX_CONNECTIONS: Setting<number>;
+  TL_FANOUT_BYTES: Setting<number>;
+  TL_DRAIN_DELAY_MS: Setting<number>;
+  TL_DRAIN_MS: Setting<number>;
+} = {
+  TL_HOST: text("127.0.0.1"),
+  /** This process's own port. */
+  TL_PORT: port(8080),
+  /** A port that several edges of one machine listen on together. */
+  TL_SHARED_PORT: optionalPort(),
+  /** Local mode: `dev.<tenant>.<user>` is a token. */
+  TL_DEV_TOKENS: flag(false),
+  TL_MAX_CONNECTIONS: wholeNumber(50_000, { min: 1 }),
+  /** For rings, log pages and delta buffers together. */
+  TL_FANOUT_BYTES: wholeNumber(128 * MIB, { min: MIB }),
+  /** How long new connections are still taken after the order to stop: load balancers need time to hear of it. */
+  TL_DRAIN_DELAY_MS: milliseconds(0, { max: 600_000 }),
+  /** Over which the clients of a node that stops spread their reconnects. */
+  TL_DRAIN_MS: milliseconds(5_000, { max: 600_000 }),
+};
+
+type Settings = typeof sharedSettings & typeof ownSettings;
+export type Config = z.output<z.ZodObject<Settings>>;
+
+/** Throws ConfigError, naming every variable that is wrong. */
+export function readConfig(env: Readonly<Record<string, string | undefined>>): Config {
+  return loadConfig(z.object({ ...sharedSettings, ...ownSettings }), env);
+}

@@ -1,0 +1,221 @@
+import type { Broker } from "@throughline/broker";
+import { randomBytes } from "node:crypto";
+import { setTimeout as wait } from "node:timers/promises";
+import { apiRoutes } from "./api/routes.ts";
+import { authenticate } from "./auth/token.ts";
+import type { CommandServices } from "./commands/execute.ts";
+import { SessionRecords } from "./commands/sessions.ts";
+import { Budget } from "./fanout/budget.ts";
+import { fanoutMetrics } from "./fanout/fanout-metrics.ts";
+import type { FanoutNode } from "./fanout/hub.ts";
+import { Hubs } from "./fanout/hubs.ts";
+import { FANOUT_LIMITS, type FanoutLimits, maxBackpressure } from "./fanout/limits.ts";
+import { Reads } from "./fanout/reads.ts";
+import { Turn } from "./fanout/turn.ts";
+import { Slots } from "./lifecycle/admission.ts";
+import { drain } from "./lifecycle/drain.ts";
+import { Sweep } from "./lifecycle/sweep.ts";
+import type { Log } from "./log.ts";
+import { connectionMetrics, type Measured } from "./metrics.ts";
+import {
+  Connection,
+  CONNECTION_LIMITS,
+  type ConnectionLimits,
+  type ConnectionServices,
+} from "./session/connection.ts";
+import { MAX_FRAME_BYTES } from "@throughline/protocol";
+import { serveRoutes } from "./transport/http.ts";
+import { closeListener, type Listener, listen } from "./transport/listen.ts";
+import type { Uws } from "./transport/uws.ts";
+import { serveWebSocket } from "./transport/websocket.ts";
+
+export interface EdgeOptions {
+  readonly nodeId: string;
+  readonly host: string;
+  /** Own port, exclusively; 0 for any free one. */
+  readonly port: number;
+  /** A port shared with other processes of this machine. */
+  readonly sharedPort: number | undefined;
+  readonly devTokens: boolean;
+  readonly maxConnections: number;
+  readonly fanoutBytes: number;
+  readonly deadlineMs: number;
+  readonly drainDelayMs: number;
+  readonly drainMs: number;
+  /** For tests of what needs time or volume. */
+  readonly limits?: {
+    readonly fanout?: Partial<FanoutLimits>;
+    readonly connection?: Partial<ConnectionLimits>;
+  };
+}
+
+export interface Edge {
+  readonly port: number;
+  readonly measured: Measured;
+  /** Whether new clients should be sent here, and why not. */
+  readiness(): { readonly ok: boolean; readonly checks: Record<string, string> };
+  /** Lets go of all clients. Resolves when the last is closed. */
+  drain(): Promise<void>;
+  close(): void;
+}
+
+/** `leaving`: not ready any more, but new connections are still taken. */
+type Phase = "serving" | "leaving" | "draining" | "closed";
+
+/** Seconds. uWebSockets pings a silent peer some 16 s before. */
+const IDLE_TIMEOUT_S = 60;
+const HANDSHAKES = 1_000;
+const REQUESTS = 1_000;
+const ATTACHES = 256;
+const SWEEP_TICK_MS = 250;
+const SWEEP_TICKS = 20;
+/** A NATS that is away for less is no reason to send clients elsewhere. */
+const NATS_GRACE_MS = 5_000;
+
+/**
+ * Puts the edge together over an open broker. Rejects with PortUnavailable.
+ * It holds nothing that cannot be lost: killed, its clients go on elsewhere from their cursors.
+ */
+export async function startEdge(
+  options: EdgeOptions,
+  broker: Broker,
+  uws: Uws,
+  log: Log,
+): Promise<Edge> {
+  let phase: Phase = "serving";
+  const now = (): number => performance.now();
+  const app = uws.module.App();
+
+  const limits = { ...FANOUT_LIMITS, ...options.limits?.fanout };
+  const fanout: FanoutNode = {
+    log: broker.events,
+    publisher: { publish: (topic, frame) => app.publish(topic, frame, false, false) },
+    turn: new Turn(limits, setImmediate),
+    budget: new Budget(options.fanoutBytes),
+    reads: new Reads(limits.reads),
+    limits,
+    metrics: fanoutMetrics(),
+    now,
+    after: (ms, run) => setTimeout(run, ms).unref(),
+  };
+  const hubs = new Hubs(fanout);
+  const sessions = new SessionRecords(broker.sessions, now);
+  const commands: CommandServices = {
+    events: broker.events,
+    commands: broker.commands,
+    sessions,
+    creator: broker.sessions,
+    log,
+    wallClock: Date.now,
+    deadlineMs: options.deadlineMs,
+  };
+  const services: ConnectionServices = {
+    subscribing: {
+      node: fanout,
+      hubs,
+      sessions,
+      snapshots: broker.snapshots,
+      attaches: new Slots(ATTACHES, options.maxConnections),
+      log,
+    },
+    commands,
+    limits: { ...CONNECTION_LIMITS, ...options.limits?.connection },
+    nodeId: options.nodeId,
+    now,
+    metrics: connectionMetrics(),
+  };
+
+  const connections = new Slots(options.maxConnections, 0);
+  const sweep = new Sweep<Connection>(SWEEP_TICKS);
+  const auth: Parameters<typeof authenticate>[2] = { devTokens: options.devTokens };
+  serveWebSocket(app, "/v1/connect", {
+    maxBackpressure: maxBackpressure(limits),
+    idleTimeout: IDLE_TIMEOUT_S,
+    connections,
+    handshakes: new Slots(HANDSHAKES, 0),
+    log,
+    authenticate: (token, head) => authenticate(token, head, auth),
+    isAccepting: () => phase === "serving" || phase === "leaving",
+    open: (socket, principal, { subscribe, fault }) => {
+      const connection = new Connection(services, socket, principal, () =>
+        sweep.remove(connection),
+      );
+      sweep.add(connection);
+      connection.open(`con_${randomBytes(9).toString("base64url")}`, subscribe, fault);
+      return connection;
+    },
+  });
+  const routes = apiRoutes({
+    commands,
+    log: broker.events,
+    snapshots: broker.snapshots,
+    authenticate: (token, head) => authenticate(token, head, auth),
+  });
+  serveRoutes(app, routes, {
+    maxBodyBytes: MAX_FRAME_BYTES,
+    requests: new Slots(REQUESTS, 0),
+    log,
+  });
+
+  const listeners: Listener[] = [];
+  const { host, port, sharedPort } = options;
+  listeners.push(await listen(uws, app, { host, port, shared: false, setting: "TL_PORT" }));
+  if (sharedPort !== undefined) {
+    const shared = { host, port: sharedPort, shared: true, setting: "TL_SHARED_PORT" };
+    listeners.push(await listen(uws, app, shared));
+  }
+  const stopListening = (): void => {
+    for (const listener of listeners.splice(0)) closeListener(uws, listener);
+  };
+
+  const timer = setInterval(() => {
+    sweep.tick(now());
+    hubs.sweep(now());
+  }, SWEEP_TICK_MS);
+  let natsDownAt: number | undefined;
+  const unwatch = broker.onConnection((state) => {
+    natsDownAt = state === "up" ? undefined : now();
+    log.warn({ nats: state }, `NATS is ${state}`);
+  });
+
+  const ownPort = listeners[0]?.port ?? port;
+  return {
+    port: ownPort,
+    measured: {
+      fanout: fanout.metrics,
+      connection: services.metrics,
+      budget: fanout.budget,
+      hubs,
+      connections,
+      attaches: services.subscribing.attaches,
+      isNatsUp: () => broker.connection === "up",
+    },
+    readiness: () => {
+      const nats = natsDownAt !== undefined && now() - natsDownAt > NATS_GRACE_MS ? "away" : "up";
+      return { ok: phase === "serving" && nats === "up", checks: { nats, edge: phase } };
+    },
+    drain: async () => {
+      if (phase !== "serving") return;
+      phase = "leaving";
+      await drain({
+        delayMs: options.drainDelayMs,
+        spreadMs: options.drainMs,
+        connections: () => [...sweep.items()],
+        stopListening: () => {
+          phase = "draining";
+          stopListening();
+        },
+        random: Math.random,
+        wait: (ms) => wait(ms),
+      });
+    },
+    close: () => {
+      phase = "closed";
+      stopListening();
+      clearInterval(timer);
+      unwatch();
+      for (const connection of [...sweep.items()]) connection.close(1012, "this node is stopping");
+      hubs.close();
+    },
+  };
+}

@@ -1,0 +1,342 @@
+import { formatCursor } from "@throughline/protocol";
+import type { OutgoingFrame, SendResult, Socket } from "../session/port.ts";
+import { type Entry, restamped } from "./frame.ts";
+import type { FanoutNode, Hub } from "./hub.ts";
+import { LogFed } from "./log-fed.ts";
+import type { Page } from "./pages.ts";
+import { type Position, readAfter } from "./position.ts";
+import type { Due } from "./turn.ts";
+
+/**
+ * How a client is attached to a hub, in one value.
+ *
+ * `live`: subscribed to the hub's topics; its place is the hub's own.
+ * `paced`: off the topics, fed from its position as fast as its socket drains: catching up
+ * (`start`) or having been too slow (`lag`). `waits` says what brings the next step.
+ */
+export type Place =
+  | { readonly at: "live"; readonly deltas: "on" | "withheld" | "unwanted" }
+  | {
+      readonly at: "paced";
+      readonly since: "start" | "lag";
+      position: Position;
+      cursor: string;
+      waits: "turn" | "socket" | "log" | "hub" | "retry";
+      /** What was read for it, for its next step only. */
+      page: Page | undefined;
+      /** Repaired messages from before its position: sent first. */
+      readonly missed: Entry[];
+    }
+  | { readonly at: "detached" };
+
+type Paced = Extract<Place, { at: "paced" }>;
+
+/** The subscription that an attachment serves. */
+export interface Subscriber {
+  readonly socket: Socket;
+  readonly subscriptionId: string;
+  readonly wantsDeltas: boolean;
+  send(frame: OutgoingFrame): SendResult;
+  /** The run's terminal event has been sent; the attachment is gone. */
+  runEnded(): void;
+  /** What the client holds is not known any more, or cannot be followed up: it must come back with its cursor. */
+  broken(why: "dropped" | "hole" | "missed_too_much"): void;
+  /** The hub cannot go on. */
+  lost(error: Error): void;
+}
+
+const RETRY_MS = 500;
+/** Repaired messages wait for a paced client up to this much; more is a broken log, not a lost copy. */
+const MISSED_BYTES = 1024 * 1024;
+
+/** One client's place at one hub: attach, pace, go live, fall back, recover. */
+export class Attachment implements Due {
+  readonly hub: Hub;
+  readonly #node: FanoutNode;
+  readonly #subscriber: Subscriber;
+  #place: Place;
+  /** Of a session only: a run's tail never finds anything missing later. */
+  readonly #logFed: LogFed | undefined;
+
+  constructor(
+    node: FanoutNode,
+    hub: Hub,
+    subscriber: Subscriber,
+    start: { position: Position; cursor: string },
+  ) {
+    this.#node = node;
+    this.hub = hub;
+    this.#subscriber = subscriber;
+    this.#place = {
+      at: "paced",
+      since: "start",
+      ...start,
+      waits: "turn",
+      page: undefined,
+      missed: [],
+    };
+    if (hub.filter.kind === "session") this.#logFed = new LogFed(start.position.streamSeq);
+    hub.hold();
+    hub.attach(this);
+    node.turn.due(this);
+  }
+
+  get place(): Place {
+    return this.#place;
+  }
+
+  /** Waits for its socket to drain. */
+  get isStuck(): boolean {
+    const place = this.#place;
+    if (place.at === "live") return place.deltas === "withheld";
+    return place.at === "paced" && place.waits === "socket";
+  }
+
+  drained(): void {
+    if (this.isStuck) this.#node.turn.due(this);
+  }
+
+  step(): number {
+    const place = this.#place;
+    if (place.at === "detached") return 0;
+    if (place.at === "live") {
+      if (this.hub.isEnded) this.#finish();
+      else if (place.deltas === "withheld") this.#restoreDeltas();
+      return 0;
+    }
+    if (this.#socket.buffered() > this.#node.limits.lowWater) {
+      place.waits = "socket";
+      return 0;
+    }
+    let sent = 0;
+    this.#socket.cork(() => {
+      sent = this.#feed(place);
+    });
+    return sent;
+  }
+
+  /** After a turn with publishes: is this socket still keeping up? */
+  look(): void {
+    const place = this.#place;
+    if (place.at !== "live") return;
+    const buffered = this.#socket.buffered();
+    if (buffered <= this.#node.limits.softLimit) return;
+    if (buffered > this.#node.limits.hardLimit) this.fallBehind();
+    else if (place.deltas === "on") this.#withholdDeltas();
+  }
+
+  /** Leaves the topics and is fed from here on. */
+  fallBehind(): void {
+    const place = this.#place;
+    if (place.at !== "live") return;
+    // Said before leaving, also since a send flushes: the older uWebSockets build discards what
+    // was published in the turn in which a socket leaves its last topic.
+    if (place.deltas !== "withheld" && !this.#say("lagging")) return;
+    this.#leaveTopics();
+    this.#node.metrics.demoted += 1;
+    this.#place = {
+      at: "paced",
+      since: "lag",
+      position: { streamSeq: this.hub.published, next: 0 },
+      cursor: this.hub.cursor,
+      waits: "socket",
+      page: undefined,
+      missed: [],
+    };
+    if (this.#socket.buffered() <= this.#node.limits.lowWater) this.#node.turn.due(this);
+  }
+
+  /** A repaired message, older in the stream than what live clients have: sent to who has passed it without it. */
+  missed(entry: Entry): void {
+    const place = this.#place;
+    if (place.at === "detached" || this.#logFed?.has(entry.streamSeq)) return;
+    if (place.at === "live") {
+      this.#socket.cork(() => this.#sendMissed(entry, this.hub.cursor));
+      return;
+    }
+    // It comes in its place.
+    if (readAfter(place.position) < entry.streamSeq) return;
+    place.missed.push(entry);
+    if (place.missed.reduce((sum, e) => sum + e.bytes, 0) > MISSED_BYTES) {
+      this.#break("missed_too_much");
+    } else if (place.waits === "hub") this.#node.turn.due(this);
+  }
+
+  lost(error: Error): void {
+    this.detach();
+    this.#subscriber.lost(error);
+  }
+
+  detach(): void {
+    if (this.#place.at === "detached") return;
+    if (this.#place.at === "live") this.#leaveTopics();
+    this.#place = { at: "detached" };
+    this.hub.detach(this);
+    this.hub.release();
+  }
+
+  get #socket(): Socket {
+    return this.#subscriber.socket;
+  }
+
+  /** Sends up to one page from its position on. Runs inside a cork. */
+  #feed(place: Paced): number {
+    let room = this.#node.limits.pageBytes;
+    const { page } = place;
+    place.page = undefined;
+    for (let late = place.missed.shift(); late !== undefined; late = place.missed.shift()) {
+      if (!this.#sendMissed(late, place.cursor)) return 0;
+      room -= late.bytes;
+    }
+    while (room > 0) {
+      const after = readAfter(place.position);
+      const entry = this.hub.next(after, page);
+      if (entry === "log") {
+        this.#fetch(place, after);
+        break;
+      }
+      if (entry === undefined) {
+        this.#arrive(place, after);
+        break;
+      }
+      // The run's previous message is behind `after` and was not in between: it has left the log.
+      if (entry.prev > after) {
+        this.#break("hole");
+        break;
+      }
+      if (!this.hub.hasInRing(after)) this.#logFed?.add(after, entry.streamSeq);
+      room -= this.#feedEntry(place, entry, room);
+      if (this.#place !== place) break;
+      if (this.#socket.buffered() > this.#node.limits.lowWater) {
+        place.waits = "socket";
+        return this.#node.limits.pageBytes - room;
+      }
+    }
+    if (room <= 0 && this.#place === place) {
+      place.waits = "turn";
+      this.#node.turn.due(this);
+    }
+    return this.#node.limits.pageBytes - room;
+  }
+
+  /** Returns the bytes sent. A message larger than the room is left in the middle. */
+  #feedEntry(place: Paced, entry: Entry, room: number): number {
+    const begun = entry.streamSeq === place.position.streamSeq && place.position.next > 0;
+    let sent = 0;
+    let seq = begun ? place.position.next : entry.firstSeq;
+    for (; seq <= entry.lastSeq && sent < room; seq += 1) {
+      const frame = entry.frames[seq - entry.firstSeq];
+      if (frame === undefined || !this.#send(frame)) return sent;
+      sent += frame.byteLength;
+      this.#node.metrics.fed += 1;
+    }
+    place.position = { streamSeq: entry.streamSeq, next: seq > entry.lastSeq ? 0 : seq };
+    place.cursor = formatCursor({ seq: seq - 1, streamSeq: entry.streamSeq, tag: entry.tag });
+    return sent;
+  }
+
+  #sendMissed(entry: Entry, cursor: string): boolean {
+    return restamped(entry, cursor).every((frame) => this.#send(frame));
+  }
+
+  #fetch(place: Paced, after: number): void {
+    place.waits = "log";
+    this.hub.fetch(after).then(
+      (page) => {
+        place.page = page;
+        this.#node.turn.due(this);
+      },
+      (error: unknown) => {
+        if (this.#place !== place) return;
+        if (error instanceof Error && error.name === "BrokerUnavailable") {
+          place.waits = "retry";
+          this.#node.after(RETRY_MS, () => this.#node.turn.due(this));
+        } else this.lost(error instanceof Error ? error : new Error(String(error)));
+      },
+    );
+  }
+
+  /** Nothing more is published behind its position. Level with a hub that is level, it goes live. */
+  #arrive(place: Paced, after: number): void {
+    if (after > this.hub.published || !this.hub.isLevel) {
+      place.waits = "hub";
+      this.hub.awaitMove(this);
+      return;
+    }
+    const level: OutgoingFrame =
+      place.since === "start"
+        ? { type: "caught_up", subscription_id: this.#id, cursor: place.cursor }
+        : { type: "recovered", subscription_id: this.#id };
+    if (this.#subscriber.send(level) === "dropped") {
+      this.#break("dropped");
+      return;
+    }
+    if (place.since === "lag") this.#node.metrics.recovered += 1;
+    if (this.hub.isEnded) {
+      this.#finish();
+      return;
+    }
+    // One synchronous step with the sends above: what is published from now on comes by the topic.
+    this.#socket.subscribe(this.hub.durableTopic);
+    this.#place = { at: "live", deltas: "unwanted" };
+    this.hub.goLive(this);
+    if (this.#subscriber.wantsDeltas) this.#joinDeltas();
+  }
+
+  #joinDeltas(): void {
+    for (const frame of this.hub.keptDeltas()) if (!this.#send(frame)) return;
+    this.#socket.subscribe(this.hub.deltaTopic);
+    this.#place = { at: "live", deltas: "on" };
+  }
+
+  #withholdDeltas(): void {
+    if (!this.#say("lagging")) return;
+    this.#socket.unsubscribe(this.hub.deltaTopic);
+    this.#node.metrics.withheld += 1;
+    this.#place = { at: "live", deltas: "withheld" };
+  }
+
+  #restoreDeltas(): void {
+    if (this.#socket.buffered() > this.#node.limits.lowWater) return;
+    this.#socket.cork(() => {
+      if (!this.#say("recovered")) return;
+      this.#node.metrics.recovered += 1;
+      this.#joinDeltas();
+    });
+  }
+
+  #leaveTopics(): void {
+    this.#socket.unsubscribe(this.hub.durableTopic);
+    this.#socket.unsubscribe(this.hub.deltaTopic);
+    this.hub.leaveLive(this);
+  }
+
+  #finish(): void {
+    this.detach();
+    this.#subscriber.runEnded();
+  }
+
+  get #id(): string {
+    return this.#subscriber.subscriptionId;
+  }
+
+  #say(type: "lagging" | "recovered"): boolean {
+    if (this.#subscriber.send({ type, subscription_id: this.#id }) !== "dropped") return true;
+    this.#break("dropped");
+    return false;
+  }
+
+  /** False: the frame was not taken, and the attachment is gone. */
+  #send(frame: Uint8Array): boolean {
+    const result = this.#socket.send(frame);
+    if (result === "sent" || result === "buffered") return true;
+    if (result === "dropped") this.#break("dropped");
+    else this.detach();
+    return false;
+  }
+
+  #break(why: "dropped" | "hole" | "missed_too_much"): void {
+    this.detach();
+    this.#subscriber.broken(why);
+  }
+}

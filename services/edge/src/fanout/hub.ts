@@ -1,0 +1,350 @@
+import type { LogFilter, LogMessage } from "@throughline/broker";
+import { cursorTag, formatCursor } from "@throughline/protocol";
+import type { Publisher } from "../session/port.ts";
+import type { Attachment } from "./attach.ts";
+import type { Budget, Evictable } from "./budget.ts";
+import { DeltaLane } from "./delta-lane.ts";
+import type { Entry } from "./frame.ts";
+import type { FanoutLimits } from "./limits.ts";
+import type { EventSource } from "./log.ts";
+import type { FanoutMetrics } from "./fanout-metrics.ts";
+import { History } from "./history.ts";
+import type { Page } from "./pages.ts";
+import { Reaching } from "./reaching.ts";
+import type { Reads } from "./reads.ts";
+import { Runs } from "./runs.ts";
+import type { Published, Turn } from "./turn.ts";
+
+/** What all hubs of a node share. */
+export interface FanoutNode {
+  readonly log: EventSource;
+  readonly publisher: Publisher;
+  readonly turn: Turn;
+  readonly budget: Budget;
+  readonly reads: Reads;
+  readonly limits: FanoutLimits;
+  readonly metrics: FanoutMetrics;
+  /** ms, monotonic. */
+  readonly now: () => number;
+  readonly after: (ms: number, run: () => void) => void;
+}
+
+/** Where a hub begins: the last stored message of its filter, or the stream's head where there is none. */
+export type HubStart =
+  | { readonly kind: "message"; readonly message: LogMessage }
+  | { readonly kind: "empty"; readonly streamSeq: number; readonly tag: string };
+
+/** `level`: all that was stored when the hub began has come. `ended`: the run's terminal event is published. */
+type Phase = "catching up" | "level" | "ended" | "closed";
+
+/**
+ * The fan-out of one filter (a run, or a whole session) on this node: one tail, one delta lane,
+ * a ring of the newest messages, and the attachments. Each message is framed once and published
+ * once, whatever the number of clients.
+ */
+export class Hub implements Published, Evictable {
+  readonly filter: LogFilter;
+  readonly durableTopic: string;
+  readonly deltaTopic: string;
+  readonly #node: FanoutNode;
+  readonly #runs: Runs;
+  readonly #history: History;
+  readonly #lane: DeltaLane;
+  readonly #attached: Set<Attachment> = new Set();
+  readonly #live: Set<Attachment> = new Set();
+  /** Paced ones that are level with the hub, or ahead of it: told when it moves. */
+  readonly #atHead: Set<Attachment> = new Set();
+  readonly #reaching: Reaching;
+  readonly #onFault: (error: Error) => void;
+  #tail: { close(): void } | undefined;
+  #published: number;
+  /** Cursor of the newest event published, in its parts: the text is seldom needed. */
+  #newest: { seq: number; streamSeq: number; tag: string };
+  #unpublishedBytes = 0;
+  #phase: Phase = "catching up";
+  #publishedAt: number;
+  /** Attachments and those on the way to be one. */
+  #holders = 0;
+  #origin: Promise<string> | undefined;
+  #idleSince: number;
+
+  constructor(
+    node: FanoutNode,
+    filter: LogFilter,
+    topic: number,
+    start: HubStart,
+    onFault: (error: Error) => void,
+  ) {
+    this.#node = node;
+    this.filter = filter;
+    this.durableTopic = `d${topic}`;
+    this.deltaTopic = `e${topic}`;
+    this.#onFault = onFault;
+    this.#runs = new Runs(node.limits.gate);
+    this.#lane = new DeltaLane(node, filter, this.#runs, this.deltaTopic, {
+      published: () => this.#published,
+      hasLive: () => this.#live.size > 0,
+    });
+    this.#reaching = new Reaching(node.limits.reachMs, node.after);
+    this.#idleSince = node.now();
+    this.#publishedAt = node.now();
+    if (start.kind === "empty") {
+      this.#published = start.streamSeq;
+      this.#newest = { seq: 0, streamSeq: start.streamSeq, tag: start.tag };
+      this.#origin = Promise.resolve(start.tag);
+      this.#history = new History(node, filter, start.streamSeq, start.streamSeq);
+      return;
+    }
+    const m = start.message;
+    const tag = cursorTag(m.run, m.epoch);
+    this.#published = m.streamSeq;
+    this.#newest = { seq: m.lastSeq, streamSeq: m.streamSeq, tag };
+    // Of a run, nothing lies between the last message and the one before it.
+    const from = filter.kind === "run" ? m.prev : m.streamSeq - 1;
+    this.#history = new History(node, filter, from, m.streamSeq);
+    this.#history.add(m, tag, m.streamSeq, false);
+    this.#runs.began(m);
+    if (filter.kind === "run") this.#origin = Promise.resolve(tag);
+    if (filter.kind === "run" && m.end) this.#phase = "ended";
+  }
+
+  /** Begins to follow the log. A run that is over needs no tail. */
+  follow(): void {
+    if (this.#phase !== "catching up") return;
+    this.#lane.open();
+    this.#tail = this.#node.log.tail(this.filter, this.#published, {
+      message: (message, late) => this.#message(message, late),
+      level: () => {
+        if (this.#phase !== "catching up") return;
+        this.#phase = "level";
+        this.#wakeHead();
+      },
+      fault: (error) => this.#onFault(error),
+    });
+  }
+
+  /** Stream sequence through which live clients have everything. */
+  get published(): number {
+    return this.#published;
+  }
+
+  get publishedAt(): number {
+    return this.#publishedAt;
+  }
+
+  /** Cursor of the newest event that live clients have. */
+  get cursor(): string {
+    return formatCursor(this.#newest);
+  }
+
+  /** Tag of cursors that have seen nothing: a run's own, or the session's in this stream. */
+  originTag(): Promise<string> {
+    this.#origin ??= this.#findOrigin();
+    return this.#origin;
+  }
+
+  /** All that was stored when the hub began has come. */
+  get isLevel(): boolean {
+    return this.#phase === "level" || this.#phase === "ended";
+  }
+
+  /** The run's terminal event has been published. Never true of a session. */
+  get isEnded(): boolean {
+    return this.#phase === "ended";
+  }
+
+  get clients(): number {
+    return this.#attached.size;
+  }
+
+  /** Holds the hub open until `release`. */
+  hold(): void {
+    this.#holders += 1;
+  }
+
+  release(): void {
+    this.#holders -= 1;
+    if (this.#holders === 0) this.#idleSince = this.#node.now();
+  }
+
+  isIdle(now: number): boolean {
+    return this.#holders === 0 && now - this.#idleSince >= this.#node.limits.lingerMs;
+  }
+
+  sweep(now: number): void {
+    this.#history.forgetUnusedPages(now - this.#node.limits.pageIdleMs);
+  }
+
+  attach(attachment: Attachment): void {
+    this.#attached.add(attachment);
+  }
+
+  detach(attachment: Attachment): void {
+    this.#attached.delete(attachment);
+    this.#live.delete(attachment);
+    this.#atHead.delete(attachment);
+  }
+
+  goLive(attachment: Attachment): void {
+    this.#live.add(attachment);
+  }
+
+  leaveLive(attachment: Attachment): void {
+    this.#live.delete(attachment);
+  }
+
+  /** The attachment has nothing to read until the hub moves. */
+  awaitMove(attachment: Attachment): void {
+    this.#atHead.add(attachment);
+  }
+
+  /** Frames of deltas that a client which comes now must be shown. */
+  *keptDeltas(): IterableIterator<Uint8Array> {
+    for (const track of this.#runs.values()) {
+      for (const delta of track.gate.kept) yield* delta.frames;
+    }
+  }
+
+  /**
+   * The next published message after `after`: `undefined` at the end, "log" when it must be
+   * read first (`fetch`).
+   */
+  next(after: number, fetched?: Page): Entry | "log" | undefined {
+    return this.#history.next(after, this.#published, fetched);
+  }
+
+  /** What follows `after` is in the ring: as complete as the tail is. */
+  hasInRing(after: number): boolean {
+    return this.#history.hasInRing(after);
+  }
+
+  /** Brings what follows `after` into memory, for `next`. Rejects with BrokerUnavailable. */
+  fetch(after: number): Promise<Page> {
+    return this.#history.fetch(after);
+  }
+
+  /** Waits until the hub has published through `streamSeq`; false when it does not in time. */
+  reach(streamSeq: number): Promise<boolean> {
+    if (this.#published >= streamSeq) return Promise.resolve(true);
+    return this.#reaching.wait(streamSeq);
+  }
+
+  close(): void {
+    this.#phase = "closed";
+    this.#stopFollowing();
+    this.#history.close();
+    this.#node.budget.charge(this, 0);
+    this.#reaching.giveUp();
+  }
+
+  /** Tells every client that this hub cannot go on. */
+  fail(error: Error): void {
+    this.close();
+    for (const attachment of [...this.#attached]) attachment.lost(error);
+  }
+
+  #stopFollowing(): void {
+    this.#tail?.close();
+    this.#tail = undefined;
+    this.#lane.close();
+  }
+
+  #message(m: LogMessage, late: boolean): void {
+    if (this.#phase === "closed") return;
+    const { tag } = this.#runs.came(m);
+    const entry = this.#history.add(m, tag, this.#published, late);
+    // Older than what went out: it goes beside the order. Else it waits in its place.
+    if (late && entry.streamSeq <= this.#published) {
+      this.#publishLate(entry);
+      return;
+    }
+    this.#unpublishedBytes += entry.bytes;
+    if (this.#unpublishedBytes > this.#node.limits.unpublishedBytes) this.#leaveBehind();
+    this.publishWaiting();
+  }
+
+  publishWaiting(): void {
+    const { turn } = this.#node;
+    for (;;) {
+      const entry = this.#history.firstUnpublished(this.#published);
+      if (entry === undefined) return;
+      if (this.#live.size > 0 && !turn.take(entry.bytes)) {
+        turn.wait(this);
+        return;
+      }
+      this.#unpublishedBytes -= entry.bytes;
+      this.#publish(entry);
+    }
+  }
+
+  #publish(entry: Entry): void {
+    if (this.#live.size > 0) {
+      for (const frame of entry.frames) {
+        this.#node.publisher.publish(this.durableTopic, frame);
+      }
+      this.#node.metrics.published += entry.frames.length;
+      this.#publishedAt = this.#node.now();
+    }
+    this.#published = entry.streamSeq;
+    this.#newest = { seq: entry.lastSeq, streamSeq: entry.streamSeq, tag: entry.tag };
+    this.#delivered(entry);
+    if (entry.end && this.filter.kind === "run") this.#end();
+    if (this.#atHead.size > 0) this.#wakeHead();
+    this.#reaching.reached(entry.streamSeq);
+    this.#node.turn.published(this);
+  }
+
+  /**
+   * Not by the topic: clients that were fed from the log while the tail was without this message
+   * have it already.
+   */
+  #publishLate(entry: Entry): void {
+    this.#node.metrics.late += 1;
+    for (const attachment of [...this.#attached]) attachment.missed(entry);
+    this.#delivered(entry);
+    this.#node.turn.published(this);
+  }
+
+  #delivered(entry: Entry): void {
+    this.#lane.delivered(entry);
+    if (entry.end) this.#runs.ended(entry.run);
+  }
+
+  #end(): void {
+    this.#phase = "ended";
+    this.#stopFollowing();
+    for (const attachment of this.#live) this.#node.turn.due(attachment);
+  }
+
+  /** More has come than may wait for a turn: live clients read it at their own pace instead. */
+  #leaveBehind(): void {
+    for (const attachment of [...this.#live]) attachment.fallBehind();
+  }
+
+  look(): void {
+    for (const attachment of this.#live) attachment.look();
+    this.#history.trim(this.#published);
+    this.#node.budget.charge(this, this.#history.ringBytes + this.#runs.deltaBytes);
+  }
+
+  evict(): void {
+    this.#history.shrink(this.#published);
+    this.#runs.clearDeltas();
+    this.#node.budget.charge(this, this.#history.ringBytes);
+  }
+
+  #wakeHead(): void {
+    for (const attachment of this.#atHead) this.#node.turn.due(attachment);
+    this.#atHead.clear();
+  }
+
+  async #findOrigin(): Promise<string> {
+    try {
+      const { epoch } = await this.#node.reads.run(() => this.#node.log.head(this.filter));
+      return cursorTag(this.filter.session, epoch);
+    } catch (error) {
+      this.#origin = undefined;
+      throw error;
+    }
+  }
+}

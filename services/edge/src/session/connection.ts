@@ -1,0 +1,293 @@
+import {
+  type ControlFrame,
+  HEARTBEAT_INTERVAL_MS,
+  MAX_FRAME_BYTES,
+  PROTOCOL_VERSION,
+} from "@throughline/protocol";
+import { decodeCommand } from "@throughline/protocol/schemas";
+import type { Principal } from "../auth/principal.ts";
+import { type CommandServices, execute, isEffective } from "../commands/execute.ts";
+import { answerFrame } from "../commands/outcome.ts";
+import type { Attachment } from "../fanout/attach.ts";
+import type { ConnectionPort, OutgoingFrame, SendResult, Socket } from "./port.ts";
+import {
+  type ConnectionState,
+  type Effect,
+  type Happening,
+  next,
+  OPENED,
+  type SubscribeRequest,
+} from "./state.ts";
+import { subscribe, type SubscribeServices } from "./subscribe.ts";
+import { ConnectionSubscriber } from "./subscriber.ts";
+
+/** Times in ms. */
+export interface ConnectionLimits {
+  /** Sent nothing for this long: a heartbeat. */
+  readonly quietMs: number;
+  /** Heard nothing for this long: closed with 4408. */
+  readonly silentMs: number;
+  /** Waits for its socket without any progress for this long: closed with 4410. */
+  readonly stuckMs: number;
+}
+
+/**
+ * uWebSockets pings a silent peer after 44 s of its 60 and drops it at 60, which a client sees as
+ * 1006. Between the two, a client that wakes up still reads why it was closed.
+ */
+export const CONNECTION_LIMITS: ConnectionLimits = {
+  quietMs: HEARTBEAT_INTERVAL_MS,
+  silentMs: 55_000,
+  stuckMs: 30_000,
+};
+
+export interface ConnectionServices {
+  readonly subscribing: SubscribeServices;
+  readonly commands: CommandServices;
+  readonly limits: ConnectionLimits;
+  readonly nodeId: string;
+  /** ms, monotonic. */
+  readonly now: () => number;
+  readonly metrics: ConnectionMetrics;
+}
+
+export interface ConnectionMetrics {
+  received: number;
+  unreadable: number;
+  sentControl: number;
+  accepted: number;
+  rejected: number;
+  /** Closes that the node decided on, by code. */
+  readonly closed: Map<number, number>;
+}
+
+/** The shell of one connection: owns its socket, its attachments and its commands on the way. */
+export class Connection implements ConnectionPort {
+  readonly principal: Principal;
+  readonly #services: ConnectionServices;
+  readonly #socket: Socket;
+  readonly #onGone: () => void;
+  readonly #attachments: Map<string, Attachment> = new Map();
+  #state: ConnectionState = OPENED;
+  /** Commands are carried out one after the other: an interrupt and what follows it keep their order. */
+  #commands: Promise<void> | undefined;
+  #heardAt: number;
+  #sentAt: number;
+  /** Since when it waits for its socket without progress; undefined when it does not. */
+  #stuckAt: number | undefined;
+
+  constructor(
+    services: ConnectionServices,
+    socket: Socket,
+    principal: Principal,
+    onGone: () => void,
+  ) {
+    this.#services = services;
+    this.#onGone = onGone;
+    this.#socket = socket;
+    this.principal = principal;
+    this.#heardAt = services.now();
+    this.#sentAt = this.#heardAt;
+  }
+
+  /** Says welcome, and subscribes to what the connect URL asks for, or says what is wrong with that. */
+  open(
+    connectionId: string,
+    request: SubscribeRequest | undefined,
+    fault: string | undefined,
+  ): void {
+    this.send({
+      type: "welcome",
+      protocol: PROTOCOL_VERSION,
+      connection_id: connectionId,
+      node: this.#services.nodeId,
+      heartbeat_interval_ms: HEARTBEAT_INTERVAL_MS,
+      max_frame_bytes: MAX_FRAME_BYTES,
+      server_time: this.#services.commands.wallClock(),
+    });
+    if (fault !== undefined) this.send({ type: "error", code: "invalid", message: fault });
+    if (request) this.happen({ kind: "subscribe", request });
+  }
+
+  received(text: string): void {
+    this.heard();
+    this.#services.metrics.received += 1;
+    const decoded = decodeCommand(text);
+    if (decoded.ok) {
+      this.happen({ kind: "command", command: decoded.command });
+      return;
+    }
+    this.#services.metrics.unreadable += 1;
+    const { ok: _ok, ...frame } = decoded;
+    this.happen({ kind: "unreadable", frame });
+  }
+
+  refused(reason: "binary" | "too_large"): void {
+    this.heard();
+    this.#services.metrics.unreadable += 1;
+    if (reason === "too_large") {
+      this.happen({
+        kind: "close",
+        code: 1009,
+        reason: `a frame is over ${MAX_FRAME_BYTES} bytes`,
+      });
+      return;
+    }
+    const frame = { code: "malformed", message: "frames are text, this one is binary" } as const;
+    this.happen({ kind: "unreadable", frame });
+  }
+
+  drained(): void {
+    if (this.#stuckAt !== undefined) this.#stuckAt = this.#services.now();
+    for (const attachment of this.#attachments.values()) attachment.drained();
+  }
+
+  heard(): void {
+    this.#heardAt = this.#services.now();
+  }
+
+  closed(): void {
+    this.happen({ kind: "gone" });
+    this.#onGone();
+  }
+
+  goaway(reconnectAfterMs: number, reason: string): void {
+    this.happen({ kind: "goaway", reconnectAfterMs, reason });
+  }
+
+  close(code: number, reason: string): void {
+    this.happen({ kind: "close", code, reason });
+  }
+
+  /** Called every few seconds: heartbeat, silence, being stuck. */
+  sweep(now: number): void {
+    const { limits } = this.#services;
+    if (now - this.#heardAt > limits.silentMs) {
+      this.close(4408, "no word for too long");
+      return;
+    }
+    if (this.#isStuck(now)) {
+      this.close(4410, "too slow: come back with the cursor");
+      return;
+    }
+    if (now - this.#lastSent() >= limits.quietMs) {
+      this.send({ type: "heartbeat", ts: this.#services.commands.wallClock() });
+    }
+  }
+
+  send(frame: OutgoingFrame): SendResult {
+    this.#sentAt = this.#services.now();
+    this.#services.metrics.sentControl += 1;
+    return this.#socket.send(JSON.stringify(frame));
+  }
+
+  happen(happening: Happening): void {
+    const { state, effects } = next(this.#state, happening);
+    this.#state = state;
+    for (const effect of effects) this.#carryOut(effect);
+  }
+
+  /** What the client holds is not known any more: no close frame would reach it in time. */
+  drop(): void {
+    this.#count(4410);
+    this.#socket.close();
+    this.happen({ kind: "gone" });
+  }
+
+  #carryOut(effect: Effect): void {
+    switch (effect.do) {
+      case "send":
+        this.send(effect.frame);
+        return;
+      case "attach":
+        void this.#attach(effect.id, effect.request);
+        return;
+      case "detach":
+        this.#attachments.get(effect.id)?.detach();
+        this.#attachments.delete(effect.id);
+        return;
+      case "execute":
+        this.#execute(effect.command);
+        return;
+      case "close":
+        this.#count(effect.code);
+        this.#socket.end(effect.code, effect.reason);
+    }
+  }
+
+  #execute(command: Extract<Effect, { do: "execute" }>["command"]): void {
+    if (!isEffective(command)) return;
+    const run = async (): Promise<void> => {
+      const outcome = await execute(this.#services.commands, this.principal, command);
+      this.#services.metrics[outcome.ok ? "accepted" : "rejected"] += 1;
+      this.happen({ kind: "answered", frame: answerFrame(command, outcome) });
+    };
+    const mine = this.#commands === undefined ? run() : this.#commands.then(run);
+    this.#commands = mine;
+    void mine.then(() => {
+      if (this.#commands === mine) this.#commands = undefined;
+    });
+  }
+
+  async #attach(id: string, request: SubscribeRequest): Promise<void> {
+    // A session that an earlier frame creates is there when this one asks for it.
+    await this.#commands;
+    const subscriber = new ConnectionSubscriber(this, this.#socket, id, request.deltas);
+    const isWanted = (): boolean =>
+      this.#state.phase !== "closed" && this.#state.subscriptions.has(id);
+    const begun = await subscribe(
+      this.#services.subscribing,
+      this.principal,
+      request,
+      subscriber,
+      isWanted,
+    );
+    switch (begun.kind) {
+      case "attached":
+        if (!isWanted()) {
+          begun.attachment.detach();
+          return;
+        }
+        this.#attachments.set(id, begun.attachment);
+        this.happen({ kind: "subscribed", id });
+        return;
+      case "ended":
+        this.happen({ kind: "subscribed", id });
+        this.happen({ kind: "ended", id, reason: "run_ended" });
+        return;
+      case "refused": {
+        const { code, message, retryAfterMs } = begun.refusal;
+        const retry = retryAfterMs === undefined ? {} : { retry_after_ms: retryAfterMs };
+        const asked = request.commandId === undefined ? {} : { id: request.commandId };
+        const frame: ControlFrame = { type: "error", code, message, ...asked, ...retry };
+        this.happen({ kind: "refused", id, frame });
+        return;
+      }
+      case "unwanted":
+    }
+  }
+
+  #lastSent(): number {
+    let last = this.#sentAt;
+    for (const { place, hub } of this.#attachments.values()) {
+      if (place.at === "live") last = Math.max(last, hub.publishedAt);
+    }
+    return last;
+  }
+
+  #isStuck(now: number): boolean {
+    let waits = false;
+    for (const attachment of this.#attachments.values()) waits ||= attachment.isStuck;
+    if (!waits) {
+      this.#stuckAt = undefined;
+      return false;
+    }
+    this.#stuckAt ??= now;
+    return now - this.#stuckAt > this.#services.limits.stuckMs;
+  }
+
+  #count(code: number): void {
+    const { closed } = this.#services.metrics;
+    closed.set(code, (closed.get(code) ?? 0) + 1);
+  }
+}

@@ -1,0 +1,49 @@
+/**
+ * What the session and fan-out rooms need of a transport, and what they offer it.
+ * Nothing here knows uWebSockets; tests put a fake socket behind it.
+ */
+
+import type { ControlFrame, ControlFrameOf } from "@throughline/protocol";
+
+/** A control frame as the edge makes it: a snapshot's state is passed on unread, as the worker stored it. */
+export type OutgoingFrame =
+  | Exclude<ControlFrame, { type: "snapshot" }>
+  | (Omit<ControlFrameOf<"snapshot">, "state"> & { readonly state?: unknown });
+
+/**
+ * `buffered`: taken, but the kernel's buffer is full; wait for `drained`.
+ * `dropped`: not taken, so what the client holds is unknown; the connection must go.
+ * `closed`: the socket is gone.
+ */
+export type SendResult = "sent" | "buffered" | "dropped" | "closed";
+
+export interface Socket {
+  send(frame: string | Uint8Array): SendResult;
+  /** Bytes that the kernel has not taken yet; 0 on a closed socket. */
+  buffered(): number;
+  /** Joins the writes made inside into one. */
+  cork(write: () => void): void;
+  subscribe(topic: string): void;
+  unsubscribe(topic: string): void;
+  /** Closes with a code; what is buffered is still sent. */
+  end(code: number, reason: string): void;
+  /** Closes at once, without a close frame: the client sees 1006. */
+  close(): void;
+}
+
+export interface Publisher {
+  /** Sends to every socket subscribed to the topic now. Flushed within this turn of the loop. */
+  publish(topic: string, frame: Uint8Array): void;
+}
+
+/** One client connection, as the transport drives it. */
+export interface ConnectionPort {
+  received(text: string): void;
+  /** A frame that cannot be taken: binary, or not UTF-8 text. */
+  refused(reason: "binary" | "too_large"): void;
+  /** The kernel took some of what was buffered. */
+  drained(): void;
+  /** Any sign of life that is no frame. */
+  heard(): void;
+  closed(): void;
+}

@@ -1,0 +1,187 @@
+import type { LogFilter } from "@throughline/broker";
+import {
+  type Cursor,
+  cursorTag,
+  formatCursor,
+  MAX_FRAME_BYTES,
+  parseCursor,
+} from "@throughline/protocol";
+import { authorise } from "../auth/grants.ts";
+import type { Principal } from "../auth/principal.ts";
+import { type Refusal, refusal, refusalOf } from "../commands/outcome.ts";
+import type { SessionRecords } from "../commands/sessions.ts";
+import { Attachment, type Subscriber } from "../fanout/attach.ts";
+import type { FanoutNode, Hub } from "../fanout/hub.ts";
+import type { Hubs } from "../fanout/hubs.ts";
+import { findStart, type SnapshotSource, type Start } from "../fanout/start.ts";
+import type { Slots } from "../lifecycle/admission.ts";
+import type { Log } from "../log.ts";
+import type { OutgoingFrame } from "./port.ts";
+import type { SubscribeRequest } from "./state.ts";
+
+/** What a snapshot's frame holds besides the state. */
+const FRAME_ROOM = 1_024;
+
+export interface SubscribeServices {
+  readonly node: FanoutNode;
+  readonly hubs: Hubs;
+  readonly sessions: SessionRecords;
+  readonly snapshots: SnapshotSource;
+  /** Subscriptions on their way to be attached, node-wide. */
+  readonly attaches: Slots;
+  readonly log: Log;
+}
+
+export type Begun =
+  | { readonly kind: "attached"; readonly attachment: Attachment }
+  /** Only a snapshot is left of the run: all has been said. */
+  | { readonly kind: "ended" }
+  /** The client went or unsubscribed meanwhile. */
+  | { readonly kind: "unwanted" }
+  | { readonly kind: "refused"; readonly refusal: Refusal };
+
+/**
+ * Begins a subscription: authorise → hub → where to start → `subscribed`, snapshot, attach. The
+ * last three are one synchronous step. Never throws.
+ */
+export async function subscribe(
+  services: SubscribeServices,
+  principal: Principal,
+  request: SubscribeRequest,
+  subscriber: Subscriber,
+  isWanted: () => boolean,
+): Promise<Begun> {
+  const cursor = request.cursor === undefined ? undefined : parseCursor(request.cursor);
+  if (request.cursor !== undefined && cursor === undefined) {
+    return refused(refusal("invalid", "payload.cursor: is no cursor of this protocol"));
+  }
+  if ((await services.attaches.take()) === "full") {
+    return refused(refusal("overloaded", "too many subscriptions begin at once", 2_000));
+  }
+  try {
+    if (!isWanted()) return { kind: "unwanted" };
+    return await begin(services, principal, { ...request, cursor }, subscriber, isWanted);
+  } catch (error) {
+    const because = refusalOf(error);
+    if (because.code === "internal") {
+      services.log.error({ err: error, session: request.session }, "a subscription failed");
+    }
+    return refused(because);
+  } finally {
+    services.attaches.give();
+  }
+}
+
+type Parsed = Omit<SubscribeRequest, "cursor"> & { readonly cursor: Cursor | undefined };
+
+async function begin(
+  services: SubscribeServices,
+  principal: Principal,
+  request: Parsed,
+  subscriber: Subscriber,
+  isWanted: () => boolean,
+): Promise<Begun> {
+  const { tenant } = principal;
+  const { session, run } = request;
+  const record = await services.sessions.get({ tenant, session });
+  const verdict = authorise(principal, "read", record);
+  if (!verdict.ok) return refused(refusal(verdict.code, verdict.message));
+  const filter: LogFilter =
+    run === undefined
+      ? { kind: "session", tenant, session }
+      : { kind: "run", tenant, session, run };
+  const hub = await services.hubs.acquire(filter);
+  if (hub === undefined) return beginWithoutLog(services, tenant, request, subscriber, isWanted);
+  try {
+    const start = await findStart(services.node, hub, services.snapshots, request);
+    if (!isWanted()) return { kind: "unwanted" };
+    return attach(services.node, hub, request, start, subscriber);
+  } finally {
+    // The attachment holds the hub by itself.
+    hub.release();
+  }
+}
+
+function attach(
+  node: FanoutNode,
+  hub: Hub,
+  request: Parsed,
+  start: Start,
+  subscriber: Subscriber,
+): Begun {
+  subscriber.socket.cork(() => {
+    subscriber.send(subscribedFrame(request, start, subscriber.subscriptionId));
+    if (start.snapshot) {
+      const { session } = request;
+      subscriber.send(snapshotFrame(session, subscriber.subscriptionId, start.snapshot));
+    }
+  });
+  return { kind: "attached", attachment: new Attachment(node, hub, subscriber, start) };
+}
+
+/** Snapshots outlive events: of an old run there may be only its end state. */
+async function beginWithoutLog(
+  services: SubscribeServices,
+  tenant: string,
+  request: Parsed,
+  subscriber: Subscriber,
+  isWanted: () => boolean,
+): Promise<Begun> {
+  const { session, run } = request;
+  const snapshot =
+    run === undefined
+      ? undefined
+      : await services.snapshots.read({ tenant, session, run }, "leader");
+  if (run === undefined || snapshot === undefined) {
+    return refused(refusal("not_found", "the session has no such run"));
+  }
+  if (!isWanted()) return { kind: "unwanted" };
+  const { seq, streamSeq, epoch, state } = snapshot;
+  const cursor = formatCursor({ seq, streamSeq, tag: cursorTag(run, epoch) });
+  const { subscriptionId: id } = subscriber;
+  const isAsked = request.cursor === undefined && request.from === "snapshot";
+  const lost = isAsked ? {} : ({ reason: "cursor_expired" } as const);
+  const start = { cursor, recovered: isAsked, mode: "snapshot", ...lost } as const;
+  subscriber.socket.cork(() => {
+    subscriber.send(subscribedFrame(request, start, id));
+    subscriber.send(snapshotFrame(session, id, { run, state, cursor }));
+    subscriber.send({ type: "caught_up", subscription_id: id, cursor });
+  });
+  return { kind: "ended" };
+}
+
+function subscribedFrame(
+  request: Parsed,
+  start: Pick<Start, "recovered" | "mode" | "reason" | "cursor">,
+  subscriptionId: string,
+): OutgoingFrame {
+  return {
+    type: "subscribed",
+    ...(request.commandId === undefined ? {} : { id: request.commandId }),
+    subscription_id: subscriptionId,
+    session_id: request.session,
+    ...(request.run === undefined ? {} : { run_id: request.run }),
+    recovered: start.recovered,
+    mode: start.mode,
+    ...(start.reason === undefined ? {} : { reason: start.reason }),
+    cursor: start.cursor,
+  };
+}
+
+/** A state that does not fit into a frame is fetched. */
+function snapshotFrame(
+  session: string,
+  subscriptionId: string,
+  snapshot: { readonly run: string; readonly state: unknown; readonly cursor: string },
+): OutgoingFrame {
+  const { run, state, cursor } = snapshot;
+  const frame = { type: "snapshot", subscription_id: subscriptionId, run_id: run, cursor } as const;
+  const fits = Buffer.byteLength(JSON.stringify(state)) <= MAX_FRAME_BYTES - FRAME_ROOM;
+  return fits
+    ? { ...frame, state }
+    : { ...frame, state_url: `/v1/sessions/${session}/runs/${run}` };
+}
+
+function refused(because: Refusal): Begun {
+  return { kind: "refused", refusal: because };
+}

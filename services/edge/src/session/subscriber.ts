@@ -1,0 +1,40 @@
+import type { Subscriber } from "../fanout/attach.ts";
+import type { Connection } from "./connection.ts";
+import type { OutgoingFrame, SendResult, Socket } from "./port.ts";
+
+/** A subscription of a connection, as its attachment knows it. */
+export class ConnectionSubscriber implements Subscriber {
+  readonly #connection: Connection;
+  readonly socket: Socket;
+  readonly subscriptionId: string;
+  readonly wantsDeltas: boolean;
+
+  constructor(
+    connection: Connection,
+    socket: Socket,
+    subscriptionId: string,
+    wantsDeltas: boolean,
+  ) {
+    this.#connection = connection;
+    this.socket = socket;
+    this.subscriptionId = subscriptionId;
+    this.wantsDeltas = wantsDeltas;
+  }
+
+  send(frame: OutgoingFrame): SendResult {
+    return this.#connection.send(frame);
+  }
+
+  runEnded(): void {
+    this.#connection.happen({ kind: "ended", id: this.subscriptionId, reason: "run_ended" });
+  }
+
+  broken(why: "dropped" | "hole" | "missed_too_much"): void {
+    if (why === "dropped") this.#connection.drop();
+    else this.#connection.close(4410, "the log moved on: come back with the cursor");
+  }
+
+  lost(): void {
+    this.#connection.close(1013, "the event log cannot be followed now");
+  }
+}

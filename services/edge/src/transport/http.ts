@@ -1,0 +1,146 @@
+import { STATUS_CODES } from "node:http";
+import type { Slots } from "../lifecycle/admission.ts";
+import type { Log } from "../log.ts";
+import { problem, type Reply } from "./problem.ts";
+import { readHead, type RequestHead } from "./request.ts";
+import type { UwsApp, UwsRequest, UwsResponse } from "./uws.ts";
+
+export interface HttpRequest extends RequestHead {
+  /** Of the pattern's `:name` parts, in order. */
+  readonly params: readonly string[];
+  /** Empty for GET. */
+  readonly body: Buffer;
+}
+
+export interface Route {
+  readonly method: "get" | "post";
+  readonly pattern: string;
+  /** May reject: then the client gets `internal`. */
+  readonly handle: (request: HttpRequest) => Promise<Reply>;
+}
+
+export interface HttpOptions {
+  readonly maxBodyBytes: number;
+  /** Requests in flight, node-wide. */
+  readonly requests: Slots;
+  readonly log: Log;
+}
+
+/**
+ * Serves the routes over uWebSockets. Its rules, each of which costs the process when broken:
+ * `onAborted` first, nothing thrown out of a handler, nothing of `req` after the first await,
+ * every write in a cork, nothing after an abort.
+ */
+export function serveRoutes(app: UwsApp, routes: readonly Route[], options: HttpOptions): void {
+  for (const pattern of new Set(routes.map((route) => route.pattern))) {
+    const own = routes.filter((route) => route.pattern === pattern);
+    for (const route of own) app[route.method](pattern, handler(route, options));
+    const allow = own.map((route) => route.method.toUpperCase()).join(", ");
+    app.any(pattern, (res) => {
+      const message = `this path takes ${allow}`;
+      refuse(res, problem("invalid", message, { status: 405, headers: { Allow: allow } }));
+    });
+  }
+  app.any("/*", (res) => refuse(res, problem("not_found", "there is no such path")));
+}
+
+function handler(route: Route, options: HttpOptions): (res: UwsResponse, req: UwsRequest) => void {
+  const paramCount = route.pattern.split("/:").length - 1;
+  return (res, req) => {
+    const exchange = new Exchange(res);
+    try {
+      if (!options.requests.tryTake()) {
+        exchange.reply(problem("overloaded", "too many requests at once", { retryAfterMs: 1_000 }));
+        return;
+      }
+      const head = readHead(res, req);
+      const params = Array.from({ length: paramCount }, (_, i) => decoded(req.getParameter(i)));
+      const run = (body: Buffer): void => {
+        void answer(route, { ...head, params, body }, exchange, options);
+      };
+      exchange.onAborted(() => options.requests.give());
+      if (route.method === "post") exchange.readBody(options.maxBodyBytes, run);
+      else run(Buffer.alloc(0));
+    } catch (error) {
+      options.log.error({ err: error, pattern: route.pattern }, "a request handler threw");
+      exchange.reply(problem("internal", "the node could not do this"));
+    }
+  };
+}
+
+async function answer(
+  route: Route,
+  request: HttpRequest,
+  exchange: Exchange,
+  options: HttpOptions,
+): Promise<void> {
+  try {
+    exchange.reply(await route.handle(request));
+  } catch (error) {
+    options.log.error({ err: error, pattern: route.pattern }, "a request failed");
+    exchange.reply(problem("internal", "the node could not do this"));
+  }
+}
+
+/** A part that is no valid escape cannot be an id: it is passed on to be refused as one. */
+function decoded(part: string | undefined): string {
+  try {
+    return decodeURIComponent(part ?? "");
+  } catch {
+    return part ?? "";
+  }
+}
+
+function refuse(res: UwsResponse, reply: Reply): void {
+  new Exchange(res).reply(reply);
+}
+
+/** One response, which is there until it is sent or the client goes. */
+class Exchange {
+  #res: UwsResponse | undefined;
+  #done: (() => void) | undefined;
+
+  constructor(res: UwsResponse) {
+    this.#res = res;
+    res.onAborted(() => this.#finish());
+  }
+
+  /** Called once: when the reply has been sent, or cannot be any more. */
+  onAborted(done: () => void): void {
+    this.#done = done;
+  }
+
+  readBody(maxBytes: number, whole: (body: Buffer) => void): void {
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    this.#res?.onData((chunk, isLast) => {
+      if (this.#res === undefined) return;
+      bytes += chunk.byteLength;
+      if (bytes > maxBytes) {
+        this.reply(problem("too_large", `a body may have ${maxBytes} bytes`), true);
+        return;
+      }
+      // A copy: the chunk is neutered when this returns.
+      chunks.push(Buffer.from(Buffer.from(chunk)));
+      if (isLast) whole(Buffer.concat(chunks));
+    });
+  }
+
+  reply(reply: Reply, close = false): void {
+    const res = this.#res;
+    if (res === undefined) return;
+    this.#finish();
+    res.cork(() => {
+      res.writeStatus(`${reply.status} ${STATUS_CODES[reply.status] ?? "Status"}`);
+      for (const [name, value] of Object.entries(reply.headers)) res.writeHeader(name, value);
+      res.end(reply.body, close);
+    });
+  }
+
+  #finish(): void {
+    this.#res = undefined;
+    const done = this.#done;
+    this.#done = undefined;
+    done?.();
+  }
+}

@@ -1,0 +1,44 @@
+import { ERROR_CODES, type ErrorCode } from "@throughline/protocol";
+
+export interface Reply {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string | Uint8Array;
+}
+
+const JSON_TYPE = "application/json";
+
+export function json(status: number, value: unknown): Reply {
+  return jsonText(status, JSON.stringify(value));
+}
+
+export function jsonText(status: number, body: string | Uint8Array): Reply {
+  return { status, headers: { "Content-Type": JSON_TYPE, "Cache-Control": "no-store" }, body };
+}
+
+/** An RFC 9457 problem with our code; its status is the table's unless a transport rule says otherwise. */
+export function problem(
+  code: ErrorCode,
+  detail: string,
+  more: {
+    readonly retryAfterMs?: number;
+    readonly status?: number;
+    readonly headers?: Readonly<Record<string, string>>;
+  } = {},
+): Reply {
+  const status = more.status ?? ERROR_CODES[code].status;
+  const { retryAfterMs } = more;
+  const retry = retryAfterMs === undefined ? {} : { retry_after_ms: retryAfterMs };
+  return {
+    status,
+    headers: {
+      "Content-Type": "application/problem+json",
+      "Cache-Control": "no-store",
+      ...(retryAfterMs === undefined
+        ? {}
+        : { "Retry-After": String(Math.ceil(retryAfterMs / 1_000)) }),
+      ...more.headers,
+    },
+    body: JSON.stringify({ title: ERROR_CODES[code].summary, status, code, detail, ...retry }),
+  };
+}

@@ -1,0 +1,50 @@
+import type { SendResult, Socket } from "../session/port.ts";
+import type { UwsSocket } from "./uws.ts";
+
+/**
+ * The one wrapper that knows whether the native socket is still there: every method of a closed
+ * one throws, and a close may come in the middle of any call that writes.
+ */
+export class WsSocket<UserData> implements Socket {
+  #ws: UwsSocket<UserData> | undefined;
+
+  constructor(ws: UwsSocket<UserData>) {
+    this.#ws = ws;
+  }
+
+  /** To be called first thing in the close handler. */
+  forget(): void {
+    this.#ws = undefined;
+  }
+
+  send(frame: string | Uint8Array): SendResult {
+    if (this.#ws === undefined) return "closed";
+    const result = this.#ws.send(frame, false);
+    return result === 1 ? "sent" : result === 0 ? "buffered" : "dropped";
+  }
+
+  buffered(): number {
+    return this.#ws?.getBufferedAmount() ?? 0;
+  }
+
+  cork(write: () => void): void {
+    if (this.#ws === undefined) write();
+    else this.#ws.cork(write);
+  }
+
+  subscribe(topic: string): void {
+    this.#ws?.subscribe(topic);
+  }
+
+  unsubscribe(topic: string): void {
+    this.#ws?.unsubscribe(topic);
+  }
+
+  end(code: number, reason: string): void {
+    this.#ws?.end(code, reason);
+  }
+
+  close(): void {
+    this.#ws?.close();
+  }
+}

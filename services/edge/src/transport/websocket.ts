@@ -1,0 +1,207 @@
+import { MAX_FRAME_BYTES } from "@throughline/protocol";
+import { STATUS_CODES } from "node:http";
+import type { Authenticated } from "../auth/token.ts";
+import type { Principal } from "../auth/principal.ts";
+import type { Slots } from "../lifecycle/admission.ts";
+import type { Log } from "../log.ts";
+import type { ConnectionPort, Socket } from "../session/port.ts";
+import type { SubscribeRequest } from "../session/state.ts";
+import { type Handshake, readHandshake } from "./handshake.ts";
+import { problem, type Reply } from "./problem.ts";
+import { readHead, type RequestHead } from "./request.ts";
+import { WsSocket } from "./socket.ts";
+import type { UwsApp, UwsRequest, UwsResponse, UwsSocketContext } from "./uws.ts";
+
+export interface WebSocketOptions {
+  readonly maxBackpressure: number;
+  /** Seconds; uWebSockets aborts the process on a value it does not like. */
+  readonly idleTimeout: number;
+  /** Open connections, and handshakes on their way. */
+  readonly connections: Slots;
+  readonly handshakes: Slots;
+  readonly log: Log;
+  authenticate(
+    token: string | undefined,
+    head: RequestHead,
+  ): Promise<Authenticated> | Authenticated;
+  /** Whether new connections are taken. */
+  isAccepting(): boolean;
+  open(
+    socket: Socket,
+    principal: Principal,
+    request: { subscribe: SubscribeRequest | undefined; fault: string | undefined },
+  ): ConnectionPort;
+}
+
+/**
+ * What uWebSockets keeps with a socket. Filled at `open`. It copies the members onto the socket itself,
+ * so none may have the name of a method: a member `subscribe` hides the one that subscribes to topics.
+ */
+interface SocketData {
+  readonly principal: Principal;
+  readonly asked: {
+    readonly subscribe: SubscribeRequest | undefined;
+    readonly fault: string | undefined;
+  };
+  live: { readonly socket: WsSocket<SocketData>; readonly connection: ConnectionPort } | undefined;
+}
+
+/** Every socket keeps this topic: the older build discards a turn's publishes when a socket leaves its last one. */
+const PERMANENT_TOPIC = "node";
+/** uWebSockets closes without a close frame above its own limit: so that limit lies above ours. */
+const PAYLOAD_FACTOR = 4;
+const NO_COMPRESSION = 0;
+
+/** Checks what uWebSockets would abort the process for. Throws RangeError. */
+export function validateOptions(
+  options: Pick<WebSocketOptions, "idleTimeout" | "maxBackpressure">,
+): void {
+  const { idleTimeout, maxBackpressure } = options;
+  if (!Number.isInteger(idleTimeout) || idleTimeout < 8 || idleTimeout > 960) {
+    throw new RangeError(`idleTimeout must be 8 to 960 whole seconds, it is ${idleTimeout}`);
+  }
+  if (!Number.isInteger(maxBackpressure) || maxBackpressure < MAX_FRAME_BYTES) {
+    throw new RangeError(`maxBackpressure must hold a frame of ${MAX_FRAME_BYTES} bytes`);
+  }
+}
+
+export function serveWebSocket(app: UwsApp, path: string, options: WebSocketOptions): void {
+  validateOptions(options);
+  app.ws<SocketData>(path, {
+    maxPayloadLength: PAYLOAD_FACTOR * MAX_FRAME_BYTES,
+    maxBackpressure: options.maxBackpressure,
+    closeOnBackpressureLimit: true,
+    idleTimeout: options.idleTimeout,
+    sendPingsAutomatically: true,
+    compression: NO_COMPRESSION,
+    upgrade: (res, req, context) => upgrade(res, req, context, options),
+    open: (ws) => {
+      const data = ws.getUserData();
+      const socket = new WsSocket(ws);
+      socket.subscribe(PERMANENT_TOPIC);
+      data.live = { socket, connection: options.open(socket, data.principal, data.asked) };
+    },
+    message: (ws, message, isBinary) => {
+      const connection = ws.getUserData().live?.connection;
+      if (message.byteLength > MAX_FRAME_BYTES) connection?.refused("too_large");
+      else if (isBinary) connection?.refused("binary");
+      else connection?.received(Buffer.from(message).toString("utf8"));
+    },
+    drain: (ws) => ws.getUserData().live?.connection.drained(),
+    pong: (ws) => ws.getUserData().live?.connection.heard(),
+    close: (ws) => {
+      const { live } = ws.getUserData();
+      live?.socket.forget();
+      live?.connection.closed();
+      options.connections.give();
+    },
+  });
+}
+
+function upgrade(
+  res: UwsResponse,
+  req: UwsRequest,
+  context: UwsSocketContext,
+  options: WebSocketOptions,
+): void {
+  const response = new UpgradeResponse(res);
+  try {
+    if (!options.isAccepting()) {
+      response.refuse(problem("overloaded", "this node is draining", { retryAfterMs: 1_000 }));
+    } else if (!options.handshakes.tryTake()) {
+      response.refuse(problem("overloaded", "too many connects at once", { retryAfterMs: 1_000 }));
+    } else {
+      void negotiate(response, readHead(res, req), context, options);
+    }
+  } catch (error) {
+    options.log.error({ err: error }, "an upgrade handler threw");
+    response.refuse(problem("internal", "the node could not do this"));
+  }
+}
+
+async function negotiate(
+  response: UpgradeResponse,
+  head: RequestHead,
+  context: UwsSocketContext,
+  options: WebSocketOptions,
+): Promise<void> {
+  try {
+    const handshake = readHandshake(head);
+    if (!handshake.ok) {
+      response.refuse(problem("invalid", handshake.message, { status: 400 }));
+      return;
+    }
+    const decision = await decide(head, handshake, options);
+    if (!("principal" in decision)) response.refuse(decision);
+    // The client may have gone while its token was checked.
+    else if (!response.upgrade(head, handshake, decision.principal, context)) {
+      options.connections.give();
+    }
+  } finally {
+    options.handshakes.give();
+  }
+}
+
+/** The response to an upgrade request: there until it is answered or the client goes. */
+class UpgradeResponse {
+  #res: UwsResponse | undefined;
+
+  constructor(res: UwsResponse) {
+    this.#res = res;
+    res.onAborted(() => {
+      this.#res = undefined;
+    });
+  }
+
+  refuse(reply: Reply): void {
+    const res = this.#take();
+    res?.cork(() => {
+      res.writeStatus(`${reply.status} ${STATUS_CODES[reply.status] ?? "Status"}`);
+      for (const [name, value] of Object.entries(reply.headers)) res.writeHeader(name, value);
+      res.end(reply.body);
+    });
+  }
+
+  /** False when the client has gone. */
+  upgrade(
+    head: RequestHead,
+    handshake: Handshake & { ok: true },
+    principal: Principal,
+    context: UwsSocketContext,
+  ): boolean {
+    const res = this.#take();
+    if (res === undefined) return false;
+    const key = head.headers.get("sec-websocket-key") ?? "";
+    const { protocol, subscribe, fault } = handshake;
+    const data: SocketData = { principal, asked: { subscribe, fault }, live: undefined };
+    res.cork(() => res.upgrade(data, key, protocol, "", context));
+    return true;
+  }
+
+  #take(): UwsResponse | undefined {
+    const res = this.#res;
+    this.#res = undefined;
+    return res;
+  }
+}
+
+/** A principal comes with a connection slot, which the socket's close gives back. */
+async function decide(
+  head: RequestHead,
+  handshake: Handshake & { ok: true },
+  options: WebSocketOptions,
+): Promise<{ principal: Principal } | Reply> {
+  try {
+    const authenticated = await options.authenticate(handshake.token, head);
+    if (!authenticated.ok) return problem(authenticated.code, authenticated.message);
+    if (!options.connections.tryTake()) {
+      return problem("overloaded", "this node has as many connections as it may", {
+        retryAfterMs: 5_000,
+      });
+    }
+    return { principal: authenticated.principal };
+  } catch (error) {
+    options.log.error({ err: error }, "a token could not be checked");
+    return problem("unavailable", "the token could not be checked", { retryAfterMs: 1_000 });
+  }
+}

@@ -1,0 +1,8 @@
+import { describe, test } from "vitest";
+import { playGames } from "./fanout-model.ts";
+
+describe("a model of ring, attach and pace", () => {
+  test("[ATT1] [ATT4] [LAG3] [HUB5] whatever is published, stalled, lost and resumed: exactly the log", async () => {
+    await playGames(60);
+  });
+});
