@@ -31,6 +31,7 @@ export function stopSignal() {
   }
   // A closed terminal takes our output with it; that must not keep us from stopping the rest.
   for (const stream of [process.stdout, process.stderr]) {
+    stream.removeAllListeners("error");
     stream.on("error", () => ask("Stopping: the terminal is gone."));
   }
   if (process.env["npm_lifecycle_event"] !== undefined) {

@@ -12,9 +12,10 @@ export function summary(plan) {
     `nats://127.0.0.1:${plan.natsPort}`,
     ...(plan.redisPort ? [`redis://127.0.0.1:${plan.redisPort}`] : []),
   ];
-  const flag = plan.port === 8080 ? "" : `--port ${plan.port}`;
-  const tryIt = (/** @type {string} */ more) =>
-    ["npm run try", ...(flag || more ? ["--"] : []), flag, more].join(" ").trimEnd();
+  const tryIt = (/** @type {string[]} */ ...more) => {
+    const flags = [...(plan.port === 8080 ? [] : ["--port", plan.port]), ...more];
+    return ["npm run try", ...(flags.length > 0 ? ["--", ...flags] : [])].join(" ").padEnd(24);
+  };
   return `
 ${bold("Throughline is running.")}  ${dim("Ctrl-C stops it and leaves nothing running.")}
 
@@ -27,7 +28,7 @@ ${bold("Throughline is running.")}  ${dim("Ctrl-C stops it and leaves nothing ru
 
 Try, in another terminal:
 
-  ${tryIt("").padEnd(24)} ${dim("an agent reports on this folder: started at edge-1, followed at edge-2")}
-  ${tryIt("--kill").padEnd(24)} ${dim("the same, and edge-2 is killed on the way: the text goes on where it was")}
+  ${tryIt()} ${dim("an agent reports on this folder: started at edge-1, followed at edge-2")}
+  ${tryIt("--kill")} ${dim("the same, and edge-2 is killed on the way: the text goes on where it was")}
 `;
 }

@@ -139,6 +139,8 @@ export async function entry(main) {
   }
   // Without a handler no exit hook runs, and what we wait for would go on alone.
   for (const signal of STOP_SIGNALS) process.on(signal, () => process.exit(130));
+  // Nobody reads any more (`npm test | head`): there is nothing left to do.
+  process.stdout.on("error", () => process.exit(1));
   try {
     process.exitCode = (await main()) ?? 0;
   } catch (error) {
