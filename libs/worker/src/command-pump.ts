@@ -1,0 +1,111 @@
+/** Applies a run's commands in stream order, one at a time. */
+import {
+  type Broker,
+  BrokerUnavailable,
+  type CommandTail,
+  type RunRef,
+  type StoredCommand,
+} from "@throughline/broker";
+
+export interface CommandPumpOptions {
+  readonly broker: Pick<Broker, "commands">;
+  readonly ref: RunRef;
+  /** COMMANDS sequence applied through. */
+  readonly after: number;
+  /** Resolves when the command's answer is stored. `stop`: nothing is applied after it. */
+  readonly apply: (command: StoredCommand) => Promise<"next" | "stop">;
+  /** The command log contradicts itself, or a command could not be applied. No further one is. */
+  readonly onFault: (error: unknown) => void;
+}
+
+/** Commands in memory. Beyond it the tail is let go and opened again where the pump stands. */
+const MAX_HELD = 1_000;
+
+type State = "open" | "stopped";
+
+export class CommandPump {
+  readonly #options: CommandPumpOptions;
+  readonly #held: StoredCommand[] = [];
+  #tail: CommandTail | undefined;
+  #position: number;
+  #applying: Promise<void> | undefined;
+  #state: State = "open";
+
+  constructor(options: CommandPumpOptions) {
+    this.#options = options;
+    this.#position = options.after;
+    this.#tail = this.#open();
+  }
+
+  /** Resolves when every command that the leader holds now has been applied, or the pump has stopped. */
+  async drain(signal: AbortSignal): Promise<void> {
+    while (this.#state === "open") {
+      signal.throwIfAborted();
+      const tail = this.#tail;
+      try {
+        // Applied first: a tail that was let go for its length is opened again by that.
+        await this.#applying;
+        if (tail === undefined || tail !== this.#tail) continue;
+        await tail.drainToLeader();
+        await this.#applying;
+        if (tail === this.#tail && this.#held.length === 0) return;
+      } catch (error) {
+        // Nothing final can be written either while the leader is away.
+        if (!(error instanceof BrokerUnavailable)) throw error;
+      }
+    }
+  }
+
+  /** Resolves when the command in hand has been applied. */
+  async stop(): Promise<void> {
+    this.#halt();
+    await this.#applying;
+  }
+
+  #halt(): void {
+    this.#state = "stopped";
+    this.#held.length = 0;
+    this.#tail?.close();
+    this.#tail = undefined;
+  }
+
+  #open(): CommandTail {
+    const { broker, ref, onFault } = this.#options;
+    return broker.commands.tail(ref, this.#position, {
+      command: (command) => this.#take(command),
+      fault: (error) => {
+        this.#halt();
+        onFault(error);
+      },
+    });
+  }
+
+  #take(command: StoredCommand): void {
+    if (this.#state === "stopped" || this.#tail === undefined) return;
+    if (this.#held.length >= MAX_HELD) {
+      this.#tail.close();
+      this.#tail = undefined;
+      return;
+    }
+    this.#held.push(command);
+    this.#applying ??= this.#applyAll();
+  }
+
+  async #applyAll(): Promise<void> {
+    // The tail is being told of the command just now; what is done about it may close the tail.
+    await Promise.resolve();
+    try {
+      for (let next = this.#held.shift(); next !== undefined; next = this.#held.shift()) {
+        const then = await this.#options.apply(next);
+        this.#position = next.streamSeq;
+        if (then === "stop") this.#halt();
+      }
+      if (this.#state === "open") this.#tail ??= this.#open();
+    } catch (error) {
+      this.#halt();
+      this.#options.onFault(error);
+    } finally {
+      this.#applying = undefined;
+    }
+  }
+}

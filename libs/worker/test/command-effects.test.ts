@@ -1,0 +1,72 @@
+import type { StoredCommand } from "@throughline/broker";
+import { describe, expect, it } from "vitest";
+import { reactTo } from "../src/command-effects.ts";
+import { stateOf } from "./events.ts";
+
+const stored = (command: unknown, user = "ann"): StoredCommand => ({
+  run: "run_1",
+  streamSeq: 7,
+  lastOnSubject: 0,
+  user,
+  hash: "h",
+  command,
+  body: new Uint8Array(),
+});
+const command = (type: string, id: string, payload: unknown = {}): unknown => ({
+  type,
+  id,
+  session_id: "ses_1",
+  run_id: "run_1",
+  payload,
+});
+
+const running = stateOf();
+
+describe("what a stored command does", () => {
+  it("[CMDW4] a cancellation is carried out", () => {
+    const reaction = reactTo(stored(command("run.cancel", "c1", { reason: "enough" })), running);
+    expect(reaction).toEqual({
+      kind: "cancel",
+      command: { id: "c1", user: "ann", streamSeq: 7, reason: "enough" },
+    });
+  });
+
+  it("[CMDW2] one that was answered before is passed over; another user's of the same id is not", () => {
+    const answered = stateOf({
+      type: "command.rejected",
+      reply_to: "c1",
+      reply_by: "ann",
+      payload: { id: "c1", code: "not_allowed", message: "no" },
+    });
+    expect(reactTo(stored(command("run.cancel", "c1")), answered).kind).toBe("skip");
+    expect(reactTo(stored(command("run.cancel", "c1"), "bob"), answered).kind).toBe("cancel");
+  });
+
+  it("[CMDW3] one that the status does not allow is rejected with the table's code", () => {
+    const rejected = reactTo(stored(command("run.resume", "c2")), running);
+    expect(rejected).toMatchObject({
+      kind: "answer",
+      event: {
+        type: "command.rejected",
+        reply_to: "c2",
+        reply_by: "ann",
+        payload: { id: "c2", code: "not_allowed", current: { status: "running" } },
+      },
+    });
+    const ended = stateOf({ type: "run.completed", payload: {} });
+    expect(reactTo(stored(command("run.cancel", "c3")), ended)).toMatchObject({
+      event: { payload: { code: "run_ended" } },
+    });
+  });
+
+  it.each([
+    ["no JSON", undefined, "skip"],
+    ["no object", [1], "skip"],
+    ["an id that is none", command("run.cancel", "a b"), "skip"],
+    ["a wrong payload", command("run.cancel", "c4", { reason: 5 }), "answer"],
+    ["an unknown type", command("run.explode", "c5"), "answer"],
+    ["one for the edge", { type: "heartbeat", id: "c6", payload: { ts: 1 } }, "answer"],
+  ])("[CMDW9] %s", (_, value, kind) => {
+    expect(reactTo(stored(value), running).kind).toBe(kind);
+  });
+});

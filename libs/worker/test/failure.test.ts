@@ -1,0 +1,47 @@
+import { commandSchema } from "@throughline/protocol/schemas";
+import { describe, expect, it } from "vitest";
+import { AgentError, failureOf, inputFailure } from "../src/failure.ts";
+import { snapshotDue } from "../src/snapshots.ts";
+
+describe("failures", () => {
+  it("[FIN3] tell code, message and retryable, and no stack", () => {
+    expect(failureOf(new AgentError("quota", "too much", { retryable: true }))).toEqual({
+      code: "quota",
+      message: "too much",
+      retryable: true,
+    });
+    expect(failureOf(new Error("boom"))).toEqual({
+      code: "agent_error",
+      message: "boom",
+      retryable: true,
+    });
+    expect(failureOf("a text")).toMatchObject({ code: "agent_error", message: "a text" });
+    expect(failureOf(new Error("x".repeat(10_000))).message).toHaveLength(2_000);
+  });
+
+  it("[HOST8] of an input name the field", () => {
+    const parsed = commandSchema.safeParse({
+      type: "run.retry",
+      id: "r1",
+      session_id: "s 1",
+      run_id: 7,
+    });
+    const failure = inputFailure(parsed.error);
+    expect(failure.code).toBe("invalid_input");
+    expect(failure.retryable).toBe(false);
+    expect(failure.message).toMatch(/session_id: must be .*; run_id: .*string/);
+    expect(inputFailure(new AgentError("path_not_found", "there is no such")).code).toBe(
+      "path_not_found",
+    );
+    expect(inputFailure(new TypeError("no")).message).toBe("no");
+  });
+});
+
+describe("snapshots", () => {
+  it("[SNAP1] are due after 200 events, or after 30 s with any", () => {
+    expect(snapshotDue(199, 29_999)).toBe(false);
+    expect(snapshotDue(200, 0)).toBe(true);
+    expect(snapshotDue(1, 30_000)).toBe(true);
+    expect(snapshotDue(0, 100_000)).toBe(false);
+  });
+});

@@ -1,0 +1,114 @@
+/** NATS slow, away, and back again. Each test has a server of its own. */
+import { eventually, type NatsServer, startNats } from "@throughline/testkit";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { defineAgent } from "../src/index.ts";
+import {
+  ACK_WAIT_MS,
+  ended,
+  latch,
+  reduced,
+  startRun,
+  startWorker,
+  type TestWorker,
+  typesOf,
+  unique,
+} from "./harness.ts";
+
+let nats: NatsServer;
+const workers: TestWorker[] = [];
+
+beforeEach(async () => {
+  nats = await startNats();
+});
+afterEach(async () => {
+  await Promise.all(workers.map((worker) => worker.stop()));
+  await Promise.all(workers.splice(0).map((worker) => worker.die()));
+  await nats.dispose();
+});
+
+async function hosted(agent: ReturnType<typeof defineAgent>): Promise<TestWorker> {
+  const worker = await startWorker(nats.url, [agent]);
+  workers.push(worker);
+  return worker;
+}
+
+const PIECE = "x".repeat(16 * 1024);
+const PIECES = 256; // 4 MiB: more than may wait for the log
+
+describe("while the log does not keep up", () => {
+  it("[OPS9] write waits, and loses nothing", async () => {
+    const begun = latch();
+    const go = latch();
+    let written = 0;
+    const agent = defineAgent({
+      name: unique("torrent"),
+      run: async (ctx) => {
+        const message = ctx.message();
+        begun.open();
+        await go.opened;
+        for (; written < PIECES; written++) await message.write(PIECE);
+        await message.end();
+      },
+    });
+    const worker = await hosted(agent);
+    const ref = await startRun(worker.broker, agent.name);
+    await begun.opened;
+    nats.pause();
+    go.open();
+    let before = -1;
+    await eventually(
+      () => {
+        const still = written === before;
+        before = written;
+        return still && written > 0;
+      },
+      { everyMs: 200 },
+    );
+    expect(written * PIECE.length).toBeLessThan(2 * 1024 * 1024);
+    nats.resume();
+    const state = reduced(ref, await ended(worker.broker, ref, 20_000));
+    expect(state.messages[0]?.text.length).toBe(PIECES * PIECE.length);
+  });
+});
+
+describe("an outage longer than the lease", () => {
+  it("[HOST4][INV3] leaves each run with its worker, and loses none of its events", async () => {
+    const hold = latch();
+    const agent = defineAgent({
+      name: unique("patient"),
+      run: async (ctx) => {
+        let n = 0;
+        while (!released) {
+          await ctx.emit("tick", n++);
+          await new Promise((resolve) => setTimeout(resolve, 20));
+        }
+        await hold.opened;
+        return n;
+      },
+    });
+    let released = false;
+    const first = await hosted(agent);
+    const refs = await Promise.all([1, 2, 3].map(() => startRun(first.broker, agent.name)));
+    await eventually(() => first.active === 3);
+    const second = await hosted(agent);
+    await nats.kill();
+    await new Promise((resolve) => setTimeout(resolve, 2 * ACK_WAIT_MS)); // the outage itself, longer than the lease
+    await nats.restart();
+    await eventually(() => first.broker.connection === "up" && second.broker.connection === "up", {
+      timeoutMs: 20_000,
+    });
+    // Redelivered by now, and left alone: as long as several leases.
+    await new Promise((resolve) => setTimeout(resolve, 3 * ACK_WAIT_MS));
+    released = true;
+    hold.open();
+    for (const ref of refs) {
+      const events = await ended(first.broker, ref, 20_000);
+      expect(typesOf(events)).not.toContain("run.resumed");
+      const state = reduced(ref, events);
+      expect(events.filter((event) => event.type === "custom")).toHaveLength(
+        state.output as number,
+      );
+    }
+    expect(second.active).toBe(0);
+  });
+});
