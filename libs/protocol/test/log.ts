@@ -59,7 +59,7 @@ const choice: fc.Arbitrary<Choice> = fc.record({
 /** Valid logs; finished ones only, where asked for. */
 export function logs(options: { complete?: boolean } = {}): fc.Arbitrary<Log> {
   return fc
-    .tuple(fc.array(choice, { maxLength: 120 }), fc.boolean())
+    .tuple(fc.array(choice, { maxLength: 150, size: "max" }), fc.boolean())
     .map(([choices, finish]) => writeLog(choices, options.complete === true || finish));
 }
 
@@ -149,7 +149,10 @@ class Writer {
 
   private write({ pick, size, text }: Choice): void {
     const message = at(this.messages, pick);
-    if (message === undefined) return;
+    if (message === undefined) {
+      this.startMessage({ op: 0, pick, size, text });
+      return;
+    }
     const offset = message.text.length;
     message.text += text;
     // Deltas may be cut anywhere, also between the halves of a pair.

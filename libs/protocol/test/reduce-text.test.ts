@@ -52,6 +52,24 @@ describe("order", () => {
     expect(reduce(state, notice)).toBe(state);
   });
 
+  it("[RED8] fields of a newer version are not kept", () => {
+    const later: object = JSON.parse('{"later":1,"__proto__":{"later":1}}');
+    const openings = [
+      "tool_call.created",
+      "approval.requested",
+      "input.requested",
+      "artifact.ready",
+      "step.started",
+      "message.started",
+      "run.failed",
+    ];
+    for (const type of openings) {
+      const state = reduce(writing, stored(4, { type, payload: later }));
+      expect(JSON.stringify(state), type).not.toContain("later");
+      expect("later" in {}, type).toBe(false);
+    }
+  });
+
   it("[RED3] takes a run's first event into a state that does not know its id", () => {
     expect(after(initialRunState(), queued)).toMatchObject({
       run_id: RUN,

@@ -63,7 +63,8 @@ export function onCompleted(state: RunState, event: DurableEvent<"run.completed"
 }
 
 export function onFailed(state: RunState, event: DurableEvent<"run.failed">): RunState {
-  return { ...ended(state, event.ts), status: "failed", error: event.payload };
+  const { code, message, retryable } = event.payload;
+  return { ...ended(state, event.ts), status: "failed", error: { code, message, retryable } };
 }
 
 export function onCancelled(state: RunState, event: DurableEvent<"run.cancelled">): RunState {

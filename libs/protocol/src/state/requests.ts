@@ -1,4 +1,9 @@
-/* What a run waits for from outside: tool calls, approvals, inputs. The first outcome of each stands. */
+/*
+ * What a run waits for from outside: tool calls, approvals, inputs. The first outcome of each stands.
+ *
+ * Fields are taken over one by one, here and in all handlers: a newer version's would otherwise be in the
+ * states of those who reduce what they receive, and not in those of workers, whose schemas leave them out.
+ */
 import type { DurableEvent } from "../events/catalogue.ts";
 import { changed, compact, placed } from "./list.ts";
 import type { ApprovalState, InboxItem, InputState, RunState, ToolCallState } from "./run-state.ts";
@@ -7,8 +12,14 @@ export function onToolCallCreated(
   state: RunState,
   event: DurableEvent<"tool_call.created">,
 ): RunState {
+  const { tool_call_id, name, args, executor, requires_approval, batch_id } = event.payload;
   const call: ToolCallState = compact({
-    ...event.payload,
+    tool_call_id,
+    name,
+    args,
+    executor,
+    requires_approval,
+    batch_id,
     event_id: event.event_id,
     step_id: event.step_id,
     key: event.key,
@@ -50,8 +61,17 @@ export function onApprovalRequested(
   state: RunState,
   event: DurableEvent<"approval.requested">,
 ): RunState {
+  const { approval_id, tool_call_id, operation, description } = event.payload;
+  const { risk_level, args_hash, expires_at, default: fallback } = event.payload;
   const approval: ApprovalState = compact({
-    ...event.payload,
+    approval_id,
+    tool_call_id,
+    operation,
+    description,
+    risk_level,
+    args_hash,
+    expires_at,
+    default: fallback,
     event_id: event.event_id,
     step_id: event.step_id,
     key: event.key,
@@ -77,8 +97,11 @@ export function onInputRequested(
   state: RunState,
   event: DurableEvent<"input.requested">,
 ): RunState {
+  const { input_id, prompt, schema } = event.payload;
   const input: InputState = compact({
-    ...event.payload,
+    input_id,
+    prompt,
+    schema,
     event_id: event.event_id,
     step_id: event.step_id,
     key: event.key,

@@ -5,7 +5,15 @@ import { compact, memberOf, placed, withMember } from "./list.ts";
 import { appliedKey, type RunState } from "./run-state.ts";
 
 export function onArtifact(state: RunState, event: DurableEvent<"artifact.ready">): RunState {
-  const artifact = compact({ ...event.payload, step_id: event.step_id });
+  const { artifact_id, name, media_type, bytes, sha256 } = event.payload;
+  const artifact = compact({
+    artifact_id,
+    name,
+    media_type,
+    bytes,
+    sha256,
+    step_id: event.step_id,
+  });
   return { ...state, artifacts: placed(state.artifacts, "artifact_id", artifact) };
 }
 
