@@ -1,4 +1,5 @@
 import { type Msg, type MsgHdrs, type NatsConnection, RequestError } from "@nats-io/nats-core";
+import type { Broker } from "./broker.ts";
 import { BrokerUnavailable } from "./errors.ts";
 
 /** A message handed out by a pull consumer, with the token that acks, extends or gives it back. */
@@ -86,7 +87,7 @@ function pause(ms: number): Promise<void> {
  * timer: with 10,000 runs a timer each would be a timer wheel of its own.
  */
 export class InProgress {
-  readonly #nc: NatsConnection;
+  readonly #broker: Pick<Broker, "nc" | "connection">;
   readonly #ackWaitMs: number;
   readonly #onGap: () => void;
   readonly #held: Set<Delivery> = new Set();
@@ -94,8 +95,12 @@ export class InProgress {
   #lastBeat = performance.now();
 
   /** `onGap`: this process said nothing for longer than `ack_wait` (it was frozen), so jobs may have gone on elsewhere. */
-  constructor(nc: NatsConnection, ackWaitMs: number, onGap: () => void = () => undefined) {
-    this.#nc = nc;
+  constructor(
+    broker: Pick<Broker, "nc" | "connection">,
+    ackWaitMs: number,
+    onGap: () => void = () => undefined,
+  ) {
+    this.#broker = broker;
     this.#ackWaitMs = ackWaitMs;
     this.#onGap = onGap;
     this.#timer = setInterval(() => this.beat(), Math.max(10, ackWaitMs / 3));
@@ -111,10 +116,11 @@ export class InProgress {
 
   /** Also called when the connection comes back: what was said meanwhile did not arrive. */
   beat(): void {
+    if (this.#broker.connection === "down") return;
     const now = performance.now();
     const gap = now - this.#lastBeat;
     this.#lastBeat = now;
-    for (const delivery of this.#held) say(this.#nc, delivery, "+WPI");
+    for (const delivery of this.#held) say(this.#broker.nc, delivery, "+WPI");
     if (gap > this.#ackWaitMs) this.#onGap();
   }
 

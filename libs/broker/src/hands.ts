@@ -36,7 +36,7 @@ export class Hands {
 
   constructor(options: HandsOptions) {
     this.#options = options;
-    this.#progress = new InProgress(options.broker.nc, options.ackWaitMs, () => this.audit());
+    this.#progress = new InProgress(options.broker, options.ackWaitMs, () => this.audit());
     this.#unwatch = options.broker.onConnection((state) => {
       if (state === "down") return;
       this.#progress.beat();

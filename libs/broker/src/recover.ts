@@ -10,6 +10,7 @@ import {
 import { durableEventSchema, runStateSchema } from "@throughline/protocol/schemas";
 import type { Broker } from "./broker.ts";
 import { LogCorrupt } from "./errors.ts";
+import type { EventLog } from "./event-log.ts";
 import { type LogMessage, logMessage } from "./headers.ts";
 import type { RunRef } from "./ids.ts";
 import { leaderRead } from "./leader-read.ts";
@@ -25,6 +26,10 @@ export interface RecoveredRun {
   /** The last attempt that wrote; the takeover's is the next. */
   readonly attempt: number;
 }
+
+export type RecoverBroker = Pick<Broker, "nc" | "shardOf"> & {
+  readonly events: Pick<EventLog, "read">;
+};
 
 /** The job as it was delivered: the run's first event, which may expire before the others. */
 export interface QueuedRun {
@@ -92,7 +97,7 @@ function usable(snapshot: Snapshot | undefined, epoch: string): RunState | undef
  * Rejects with BrokerUnavailable, or with LogCorrupt where the log contradicts itself.
  */
 export async function recover(
-  broker: Pick<Broker, "nc" | "shardOf" | "events">,
+  broker: RecoverBroker,
   snapshots: Pick<SnapshotStore, "read">,
   ref: RunRef,
   queued: QueuedRun,
@@ -128,7 +133,7 @@ export async function recover(
 }
 
 async function readUpTo(
-  broker: Pick<Broker, "events">,
+  broker: RecoverBroker,
   ref: RunRef,
   begin: RunState,
   after: number,

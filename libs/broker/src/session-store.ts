@@ -1,7 +1,7 @@
 import { isId } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
 import { Bucket } from "./bucket.ts";
-import type { RawMessage } from "./direct-read.ts";
+import type { DirectReader, RawMessage } from "./direct-read.ts";
 import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
 import { N } from "./headers.ts";
 import type { SessionRef } from "./ids.ts";
@@ -27,6 +27,10 @@ export type SessionOutcome =
   /** The first writer won; `record` is theirs. */
   | { readonly outcome: "exists"; readonly record: SessionRecord };
 
+export type SessionStoreBroker = Pick<Broker, "nc" | "jsm" | "replicas"> & {
+  readonly reader: Pick<DirectReader, "read">;
+};
+
 const PUBLISH_MS = 3_000;
 const PATIENCE_MS = 10_000;
 const RETRY_MS = 100;
@@ -35,10 +39,10 @@ const OPERATION = "KV-Operation";
 
 /** Session records, one key `<tenant>.<session>` each. */
 export class SessionStore {
-  readonly #broker: Pick<Broker, "nc" | "reader">;
+  readonly #broker: SessionStoreBroker;
   readonly #bucket: Bucket;
 
-  constructor(broker: Pick<Broker, "nc" | "jsm" | "reader" | "replicas">) {
+  constructor(broker: SessionStoreBroker) {
     this.#broker = broker;
     this.#bucket = new Bucket(broker, { name: SESSIONS_BUCKET });
   }

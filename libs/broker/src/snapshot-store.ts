@@ -1,5 +1,5 @@
 import type { Broker } from "./broker.ts";
-import type { RawMessage } from "./direct-read.ts";
+import type { DirectReader, RawMessage } from "./direct-read.ts";
 import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
 import { H, N } from "./headers.ts";
 import type { RunRef } from "./ids.ts";
@@ -25,6 +25,10 @@ export interface Snapshot {
 export class SnapshotTooLarge extends Error {
   override readonly name = "SnapshotTooLarge";
 }
+
+export type SnapshotStoreBroker = Pick<Broker, "nc" | "shardOf"> & {
+  readonly reader: Pick<DirectReader, "read">;
+};
 
 /** Position of the snapshot in the events' stream (its own stream sequence means nothing). */
 const POSITION = "Tl-Position";
@@ -55,9 +59,9 @@ export function snapshotVerdict(
 
 /** One snapshot per run, the last one wins, fenced like events. */
 export class SnapshotStore {
-  readonly #broker: Pick<Broker, "nc" | "reader" | "shardOf">;
+  readonly #broker: SnapshotStoreBroker;
 
-  constructor(broker: Pick<Broker, "nc" | "reader" | "shardOf">) {
+  constructor(broker: SnapshotStoreBroker) {
     this.#broker = broker;
   }
 

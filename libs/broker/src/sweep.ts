@@ -24,7 +24,8 @@ export interface SweepOptions {
   /** How long a run may wait for a worker before it is asked whether any offers its agent, in ms. */
   readonly queueTimeoutMs: number;
   readonly ackWaitMs: number;
-  readonly agents?: AgentDirectory;
+  /** Which agents are offered (default: the directory with its default times). */
+  readonly agents?: Pick<AgentDirectory, "ttlMs" | "offered">;
   readonly onWarning?: (text: string, cause?: unknown) => void;
   readonly onFatal?: (error: BrokerMisfit) => void;
 }
@@ -55,7 +56,7 @@ export class Sweep {
   readonly ready: Promise<void>;
   readonly #broker: Broker;
   readonly #options: SweepOptions;
-  readonly #agents: AgentDirectory;
+  readonly #agents: Pick<AgentDirectory, "ttlMs" | "offered">;
   /** A worker says every third of the directory's time that it is there. */
   readonly #confirmMs: number;
   readonly #absences: Absences;
@@ -72,7 +73,7 @@ export class Sweep {
     this.#agents = options.agents ?? new AgentDirectory(broker);
     this.#confirmMs = this.#agents.ttlMs / 2;
     this.#absences = new Absences(this.#confirmMs);
-    this.#progress = new InProgress(broker.nc, options.ackWaitMs);
+    this.#progress = new InProgress(broker, options.ackWaitMs);
     this.#unwatch = broker.onConnection((state) => {
       if (state === "up") this.#progress.beat();
     });
@@ -244,7 +245,8 @@ export class Sweep {
       ref: job.ref,
       epoch: last?.epoch ?? job.epoch,
       attempt: (last?.attempt ?? 0) + 1,
-      worker: this.#options.worker,
+      // Not the worker's own name: its queue must see that one of its runs was ended by another.
+      worker: `sweep:${this.#options.worker}`,
       patienceMs: APPEND_MS,
       position: last
         ? { seq: last.lastSeq, streamSeq: last.streamSeq, eSeq: last.streamSeq, cmd: last.cmd }

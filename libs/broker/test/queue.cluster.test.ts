@@ -61,15 +61,13 @@ describe("on a 3-node cluster", () => {
     // Every run has something of its own in the log.
     for (const work of all()) void (await work.begun).append(note(work.claim.ref.run));
     await Promise.all(all().map(async (work) => (await work.begun).flush()));
-
-    const leader = await cluster.streamLeader("TL_EV_0");
-    await leader.kill();
-    // Meanwhile a worker dies as well, and others are started.
     const dead = both[random.int(2)];
     const alive = both.find((w) => w !== dead);
     if (!dead || !alive) throw new Error("two workers are needed");
     const orphans = dead.works.map((work) => work.claim.ref);
+    const leader = await cluster.streamLeader("TL_EV_0");
     await dead.die();
+    await leader.kill();
     await eventually(async () => (await edge.jsm.streams.info("TL_EV_0")).cluster?.leader, {
       timeoutMs: 30_000,
     });

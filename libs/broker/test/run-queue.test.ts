@@ -3,8 +3,9 @@ import { eventually, type NatsServer, startNats } from "@throughline/testkit";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import type { RunClaim } from "../src/claim.ts";
 import { type Broker, FencedError, openBroker, openRunWriter, type RunRef } from "../src/index.ts";
+import { parseQueued, recover, type RecoverBroker } from "../src/recover.ts";
 import { SnapshotStore } from "../src/snapshot-store.ts";
-import { eventsOf, freshRun, note, startRun, wholeLog } from "./harness.ts";
+import { eventsOf, freshRun, note, startedWriter, startRun, wholeLog } from "./harness.ts";
 import {
   ACK_WAIT_MS,
   freshAgent,
@@ -110,6 +111,31 @@ describe("the run queue", () => {
     const after = await second.given(ref);
     expect(after.claim.log!.state).toMatchObject({ seq: 12, app: { fromSnapshot: true } });
   });
+  test("[QUE5] a replica that lags delays a takeover and makes no hole", async () => {
+    const ref = freshRun();
+    const writer = await startedWriter(edge, ref);
+    for (let i = 0; i < 5; i += 1) await writer.append(note(i));
+    const [q] = await wholeLog(edge, ref);
+    if (!q) throw new Error("nothing stored");
+    let pages = 0;
+    const lagging: RecoverBroker = {
+      nc: edge.nc,
+      shardOf: (session) => edge.shardOf(session),
+      events: {
+        read: async (filter, after, limit) => {
+          const page = await edge.events.read(filter, after, limit);
+          pages += 1;
+          // It has one message more at each look, and says that this is all it has.
+          return { messages: page.messages.slice(0, 1), end: limit?.upTo === undefined };
+        },
+      },
+    };
+    const event = parseQueued(q.body, "q");
+    const queued = { streamSeq: q.streamSeq, epoch: q.epoch, event };
+    const log = await recover(lagging, new SnapshotStore(edge), ref, queued);
+    expect(log).toMatchObject({ state: { seq: 6 }, position: { seq: 6 } });
+    expect(pages).toBe(5);
+  });
 
   test("[QUE4] the log decides: a first delivery of a begun run is a takeover, of an ended one is acked", async () => {
     const agent = freshAgent();
@@ -201,6 +227,18 @@ describe("the run queue", () => {
     // Nothing was asked for that had to be given back.
     expect(await jobsLeft(edge, agent)).toMatchObject({ pending: 0, waiting: 0, deliveries: 20 });
     expect(w.works.length).toBe(20);
+  });
+  test("[QUE2] however often it is woken, with room for one it asks for one", async () => {
+    const agent = freshAgent();
+    const w = await worker({ agent, capacity: 1, ackWaitMs: 5_000 });
+    let asked = 0;
+    for (let i = 0; i < 30; i += 1) {
+      w.queue.wake();
+      const { pulls } = await jobsLeft(edge, agent);
+      expect(pulls).toBeLessThanOrEqual(1);
+      asked += pulls;
+    }
+    expect(asked).toBeGreaterThan(0);
   });
 
   test("[QUE3] with room for one, runs of all shards and agents get their turn", async () => {

@@ -18,6 +18,9 @@ afterAll(async () => {
   await nats.dispose();
 });
 
+/** A replica that has nothing yet. */
+const lagging = { read: () => Promise.resolve({ messages: [], pending: 0 }) };
+
 function record(over: Partial<SessionRecord> = {}): SessionRecord {
   return {
     tenant: "acme",
@@ -57,6 +60,14 @@ describe("sessions", () => {
     const { state } = await broker.jsm.streams.info("KV_TL_SESSIONS", { subjects_filter: ">" });
     for (const subject of Object.keys(state.subjects ?? {})) expect(subject).not.toContain("auth0");
   });
+  test("[SES3] a replica's miss is asked of the leader", async () => {
+    const offer = record();
+    await new SessionStore(broker).create(offer);
+    const { nc, jsm, replicas } = broker;
+    expect(await new SessionStore({ nc, jsm, replicas, reader: lagging }).get(offer)).toEqual(
+      offer,
+    );
+  });
 
   test("[SES3] a session that does not exist is undefined; an id that is none never becomes a key", async () => {
     const store = new SessionStore(broker);
@@ -90,6 +101,16 @@ describe("snapshots", () => {
     expect(await store.write(ref, snapshot())).toBe("stored");
     expect(await store.read(ref, "leader")).toEqual(snapshot());
     expect(await store.read(ref, "replica")).toEqual(snapshot());
+  });
+  test("[SNP1] a replica's miss is asked of the leader", async () => {
+    const ref = freshRun();
+    await new SnapshotStore(broker).write(ref, snapshot());
+    const far = new SnapshotStore({
+      nc: broker.nc,
+      shardOf: (session) => broker.shardOf(session),
+      reader: lagging,
+    });
+    expect(await far.read(ref, "replica")).toEqual(snapshot());
   });
 
   test("[SNP2] [INV3] an older attempt never replaces a newer one, whoever comes first", async () => {

@@ -12,7 +12,7 @@ import {
 import { checkRetention } from "../src/retention.ts";
 import { openSweep, type Sweep, type SweepOptions } from "../src/sweep.ts";
 import { eventsOf, freshRun, note, wholeLog } from "./harness.ts";
-import { ACK_WAIT_MS, freshAgent, type TestWorker, testWorker } from "./queue-harness.ts";
+import { ACK_WAIT_MS, freshAgent, jobsLeft, type TestWorker, testWorker } from "./queue-harness.ts";
 
 const TTL_MS = 600;
 const QUEUE_TIMEOUT_MS = 300;
@@ -124,6 +124,17 @@ describe("the sweep", () => {
     expect(await ended(ref)).toEqual(["run.queued", "run.failed deadline"]);
     expect(Date.now()).toBeGreaterThanOrEqual(deadline);
   });
+  test("[SWP2] an agent missing at one look only is not taken for gone", async () => {
+    const agent = freshAgent();
+    const ref = freshRun();
+    await start(ref, agent, 60_000);
+    let looks = 0;
+    const offered = (asked: string): Promise<boolean> =>
+      Promise.resolve(asked !== agent || (looks += 1) > 1);
+    await sweep({ agents: { ttlMs: TTL_MS, offered } });
+    await eventually(() => looks > 2);
+    expect((await edge.events.last({ kind: "run", ...ref }, "leader"))?.lane).toBe("q");
+  });
 
   test("[SWP2] announcements that lapsed in an outage are waited for", async () => {
     const own = await startNats();
@@ -187,6 +198,21 @@ describe("the sweep", () => {
     const writer = await work.begun;
     expect(await ended(ref)).toEqual(["run.queued", "run.started", "run.failed deadline"]);
     await expect(writer.append(note(1))).rejects.toThrow("our");
+  });
+  test("[SWP3] [QUE16] a worker lets go of a run that its own sweep has ended", async () => {
+    const agent = freshAgent();
+    const w = await testWorker({ servers: [nats.url], agent, ackWaitMs: 200 });
+    closing.push(() => w.die());
+    const ref = freshRun();
+    await start(ref, agent, 600);
+    await sweep({ worker: w.id, ackWaitMs: 200 });
+    // It waits for somebody's answer and appends nothing.
+    const work = await w.given(ref);
+    await work.begun;
+    await eventually(() => work.claim.signal.aborted);
+    await eventually(async () => (await jobsLeft(edge, agent)).pending === 0);
+    expect(w.works.length).toBe(1);
+    await w.queue.stop();
   });
 
   test("[SWP1] finished runs are passed by; several sweeps share the work", async () => {
