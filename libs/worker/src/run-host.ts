@@ -181,8 +181,9 @@ export class RunHost {
   }
 
   async #runAgent(): Promise<void> {
-    const { agent, log } = this.#options;
-    const state = await this.#log.stored(this.#gone.signal);
+    const { agent, claim, log } = this.#options;
+    // Of a new run the claim says all there is: no read stands between its start and its agent.
+    const state = claim.log ? await this.#log.stored(this.#gone.signal) : this.#log.known;
     const agentEnd = runAgent({
       agent,
       state,

@@ -12,6 +12,11 @@ export class RunLog {
     this.#ledger = ledger;
   }
 
+  /** The state as of the last look. */
+  get known(): RunState {
+    return this.#ledger.state;
+  }
+
   /** The state as of everything that is stored now. Waits while NATS is away, until `signal` aborts. */
   stored(signal: AbortSignal): Promise<RunState> {
     return this.#ledger.catchUp(this.#writer.stored.streamSeq, signal);
