@@ -9,6 +9,7 @@ import {
 import { Kvm } from "@nats-io/kv";
 import { nanos, type NatsConnection } from "@nats-io/nats-core";
 import { BrokerMisfit } from "./errors.ts";
+import { SESSIONS_BUCKET } from "./session-store.ts";
 import { streamName } from "./subjects.ts";
 
 export interface Layout {
@@ -114,6 +115,8 @@ export async function ensureStreams(
   layout: Layout,
 ): Promise<void> {
   await settleShards(nc, layout);
+  // With the streams, not at the first session: a bucket made on a cluster has no leader for a moment.
+  await new Kvm(nc).create(SESSIONS_BUCKET, { replicas: layout.replicas, history: 1 });
   for (let shard = 0; shard < layout.shards; shard += 1) {
     for (const config of wanted(layout, shard)) await ensureStream(jsm, config);
   }
