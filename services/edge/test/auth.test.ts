@@ -1,0 +1,113 @@
+import { describe, expect, test } from "vitest";
+import { authorise, type Operation } from "../src/auth/grants.ts";
+import { isLoopback, type RequestOrigin } from "../src/auth/local.ts";
+import { authenticate } from "../src/auth/token.ts";
+
+function request(headers: Record<string, string> = {}, remoteAddress = "127.0.0.1"): RequestOrigin {
+  return { remoteAddress, headers: new Map(Object.entries({ host: "localhost:8080", ...headers })) };
+}
+const LOCAL = { devTokens: true };
+
+describe("dev tokens", () => {
+  test("[AUTH1] name a tenant and a user; a user may have dots", () => {
+    expect(authenticate("dev.acme.ann", request(), LOCAL)).toEqual({
+      ok: true,
+      principal: { tenant: "acme", user: "ann" },
+    });
+    expect(authenticate("dev.acme.ann@example.org", request(), LOCAL)).toMatchObject({
+      principal: { user: "ann@example.org" },
+    });
+  });
+
+  test.each([undefined, "", "dev", "dev.", "dev.acme", "dev.acme.", "dev..ann", "dev.a*c.ann", "dev.a b.ann", "jwt.x.y", `dev.acme.${"u".repeat(257)}`])(
+    "[AUTH1] %s is none",
+    (token) => {
+      expect(authenticate(token, request(), LOCAL)).toMatchObject({ ok: false, code: "unauthenticated" });
+    },
+  );
+
+  test("[AUTH1] outside of local mode none is taken", () => {
+    expect(authenticate("dev.acme.ann", request(), { devTokens: false })).toMatchObject({
+      ok: false,
+      code: "unauthenticated",
+    });
+  });
+
+  test.each([
+    ["another machine", request({}, "192.168.1.5")],
+    ["another machine by IPv6", request({}, "2001:db8::1")],
+    ["a mapped other address", request({}, "::ffff:10.0.0.1")],
+    ["a foreign Host (a rebound name)", request({ host: "evil.example:8080" })],
+    ["a Host that only begins like a local one", request({ host: "localhost.evil.example" })],
+    ["two Hosts", request({ host: "localhost, evil.example" })],
+    ["a foreign Origin", request({ origin: "https://evil.example" })],
+    ["an Origin that only begins like a local one", request({ origin: "http://localhost.evil.example" })],
+    ["an Origin with a local user part", request({ origin: "http://localhost@evil.example" })],
+    ["a sandboxed page", request({ origin: "null" })],
+    ["a proxy: Forwarded", request({ forwarded: "for=1.2.3.4" })],
+    ["a proxy: X-Forwarded-For", request({ "x-forwarded-for": "127.0.0.1" })],
+    ["a proxy: X-Forwarded-Host", request({ "x-forwarded-host": "localhost" })],
+    ["a proxy: X-Real-IP", request({ "x-real-ip": "127.0.0.1" })],
+    ["a proxy: Via", request({ via: "1.1 proxy" })],
+  ])("[AUTH1] one from %s is not taken", (_from, from) => {
+    expect(authenticate("dev.acme.ann", from, LOCAL)).toMatchObject({ ok: false, code: "forbidden" });
+  });
+
+  test("[AUTH1] no Host at all is not local", () => {
+    const bare = { remoteAddress: "127.0.0.1", headers: new Map<string, string>() };
+    expect(authenticate("dev.acme.ann", bare, LOCAL)).toMatchObject({ ok: false, code: "forbidden" });
+  });
+
+  test.each(["localhost:3000", "127.0.0.1", "[::1]:8080", "LOCALHOST"])(
+    "[AUTH1] Host and Origin may be %s",
+    (host) => {
+      const origin = `http://${host}`;
+      expect(authenticate("dev.acme.ann", request({ host, origin }), LOCAL).ok).toBe(true);
+    },
+  );
+
+  test("[AUTH1] loopback has several spellings, and look-alikes", () => {
+    for (const yes of ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "0000:0000:0000:0000:0000:0000:0000:0001", "0000:0000:0000:0000:0000:ffff:7f00:0001"]) {
+      expect(isLoopback(yes), yes).toBe(true);
+    }
+    for (const no of ["128.0.0.1", "127.0.0.1.evil", "::2", "::ffff:128.0.0.1", "0000:0000:0000:0000:0000:ffff:0a00:0001", ""]) {
+      expect(isLoopback(no), no).toBe(false);
+    }
+  });
+
+  test("[AUTH3] a refusal does not show the token", () => {
+    const refusals = [
+      authenticate("secret-abc", request(), LOCAL),
+      authenticate("dev.secret-abc*.x", request(), LOCAL),
+      authenticate("dev.t.secret-abc", request({}, "10.0.0.1"), LOCAL),
+    ];
+    expect(JSON.stringify(refusals)).not.toContain("secret-abc");
+  });
+});
+
+describe("grants", () => {
+  const session = { tenant: "acme", owner: "ann", members: { bob: "operator", vic: "viewer", odd: "wizard" } };
+  const may = (user: string, operation: Operation, tenant = "acme"): string => {
+    const verdict = authorise({ tenant, user }, operation, session);
+    return verdict.ok ? "ok" : verdict.code;
+  };
+  const all: Operation[] = ["read", "run.start", "run.steer"];
+
+  test("[AUTH2] owner and operator do everything, a viewer reads", () => {
+    expect(all.map((operation) => may("ann", operation))).toEqual(["ok", "ok", "ok"]);
+    expect(all.map((operation) => may("bob", operation))).toEqual(["ok", "ok", "ok"]);
+    expect(all.map((operation) => may("vic", operation))).toEqual(["ok", "forbidden", "forbidden"]);
+  });
+
+  test("[AUTH2] [SUB3] no part in it, an unknown role, another tenant, no session: all the same", () => {
+    const refusals = [
+      authorise({ tenant: "acme", user: "eve" }, "read", session),
+      authorise({ tenant: "acme", user: "odd" }, "read", session),
+      authorise({ tenant: "acme", user: "constructor" }, "read", session),
+      authorise({ tenant: "other", user: "ann" }, "read", session),
+      authorise({ tenant: "acme", user: "ann" }, "read", undefined),
+    ];
+    expect(refusals[0]).toMatchObject({ ok: false, code: "not_found" });
+    for (const refusal of refusals) expect(refusal).toEqual(refusals[0]);
+  });
+});

@@ -1,0 +1,127 @@
+import type { Command } from "@throughline/protocol";
+import { describe, expect, test } from "vitest";
+import {
+  type ConnectionState,
+  type Effect,
+  type Happening,
+  MAX_PENDING,
+  MAX_STRIKES,
+  next,
+  OPENED,
+} from "../src/session/state.ts";
+
+function run(state: ConnectionState, ...happenings: Happening[]): { state: ConnectionState; effects: Effect[] } {
+  const effects: Effect[] = [];
+  for (const happening of happenings) {
+    const step = next(state, happening);
+    state = step.state;
+    effects.push(...step.effects);
+  }
+  return { state, effects };
+}
+
+const command = (fields: object): Happening => ({ kind: "command", command: fields as Command });
+const subscribe = (id: string, session: string, run_id?: string): Happening =>
+  command({ type: "subscribe", id, session_id: session, ...(run_id ? { run_id } : {}), payload: {} });
+const unreadable: Happening = { kind: "unreadable", frame: { code: "malformed", message: "no JSON" } };
+const sent = (effects: Effect[]): object[] => effects.flatMap((e) => (e.do === "send" ? [e.frame] : []));
+
+describe("a connection's state", () => {
+  test("[SUB2] a run and its session overlap, whichever came first; other runs do not", () => {
+    const { effects } = run(
+      OPENED,
+      subscribe("c1", "s1", "r1"),
+      subscribe("c2", "s1", "r2"),
+      subscribe("c3", "s1"),
+      subscribe("c4", "s1", "r1"),
+      subscribe("c5", "s2"),
+      subscribe("c6", "s2", "r1"),
+    );
+    expect(effects.filter((e) => e.do === "attach").map((e) => e.id)).toEqual(["sub_1", "sub_2", "sub_3"]);
+    expect(sent(effects)).toMatchObject([
+      { type: "error", code: "already_subscribed", id: "c3" },
+      { type: "error", code: "already_subscribed", id: "c4" },
+      { type: "error", code: "already_subscribed", id: "c6" },
+    ]);
+  });
+
+  test("[SUB2] 256 subscriptions, not one more; a freed place can be taken again", () => {
+    const many = Array.from({ length: 257 }, (_, i) => subscribe(`c${i}`, "s", `r${i}`));
+    const full = run(OPENED, ...many);
+    expect(full.effects.filter((e) => e.do === "attach")).toHaveLength(256);
+    expect(sent(full.effects)).toMatchObject([{ code: "too_many_subscriptions", id: "c256" }]);
+    const again = run(
+      full.state,
+      command({ type: "unsubscribe", id: "u", payload: { subscription_id: "sub_7" } }),
+      subscribe("c", "s", "more"),
+    );
+    expect(again.effects.map((e) => e.do)).toEqual(["detach", "send", "attach"]);
+    expect(sent(again.effects)).toEqual([
+      { type: "unsubscribed", id: "u", subscription_id: "sub_7", reason: "asked" },
+    ]);
+  });
+
+  test("[SUB2] a refused subscription frees its place; what is not there cannot be left", () => {
+    const frame = { type: "error", code: "not_found", message: "", id: "c1" } as const;
+    const { effects } = run(
+      OPENED,
+      subscribe("c1", "s", "r"),
+      { kind: "refused", id: "sub_1", frame },
+      command({ type: "unsubscribe", id: "u", payload: { subscription_id: "sub_1" } }),
+      subscribe("c2", "s", "r"),
+    );
+    expect(sent(effects)).toMatchObject([{ code: "not_found", id: "c1" }, { code: "not_found", id: "u" }]);
+    expect(effects.at(-1)).toMatchObject({ do: "attach", id: "sub_2" });
+  });
+
+  test("[CON3] repeated unreadable frames close with 4400; readable ones in between forgive", () => {
+    const heartbeat = command({ type: "heartbeat", id: "h", payload: { ts: 1 } });
+    const forgiven = Array.from({ length: 40 }, () => [unreadable, heartbeat]).flat();
+    expect(run(OPENED, ...forgiven).state.phase).toBe("open");
+    const { state, effects } = run(OPENED, subscribe("c", "s"), ...Array<Happening>(MAX_STRIKES).fill(unreadable));
+    expect(state.phase).toBe("closed");
+    expect(sent(effects)).toHaveLength(MAX_STRIKES);
+    expect(effects.slice(-2)).toMatchObject([{ do: "close", code: 4400 }, { do: "detach", id: "sub_1" }]);
+  });
+
+  test("[CON7] commands on their way are bounded; an answer makes room", () => {
+    const start = (id: string): Happening => command({ type: "run.start", id, session_id: "s", payload: {} });
+    const full = run(OPENED, ...Array.from({ length: MAX_PENDING + 1 }, (_, i) => start(`c${i}`)));
+    expect(full.effects.filter((e) => e.do === "execute")).toHaveLength(MAX_PENDING);
+    expect(sent(full.effects)).toMatchObject([
+      { type: "command.rejected", id: `c${MAX_PENDING}`, code: "rate_limited", retry_after_ms: 1_000 },
+    ]);
+    const frame = { type: "command.accepted", id: "c0", run_id: "r", duplicate: false } as const;
+    const after = run(full.state, { kind: "answered", frame }, start("again"));
+    expect(after.effects.map((e) => e.do)).toEqual(["send", "execute"]);
+  });
+
+  test("[CON5] nothing has an effect on a closed one", () => {
+    const { state } = run(OPENED, subscribe("c", "s"), { kind: "gone" });
+    const { effects } = run(
+      state,
+      subscribe("d", "s2"),
+      unreadable,
+      command({ type: "heartbeat", id: "h", payload: { ts: 1 } }),
+      { kind: "goaway", reconnectAfterMs: 1, reason: "" },
+      { kind: "ended", id: "sub_1", reason: "run_ended" },
+      { kind: "close", code: 1012, reason: "" },
+    );
+    expect(effects).toEqual([]);
+  });
+
+  test("[LIFE3] told to go once, commands are still taken, then it is closed and all is detached", () => {
+    const goaway: Happening = { kind: "goaway", reconnectAfterMs: 700, reason: "drain" };
+    const { state, effects } = run(
+      OPENED,
+      subscribe("c", "s"),
+      goaway,
+      goaway,
+      command({ type: "run.start", id: "r", session_id: "s", payload: {} }),
+      { kind: "close", code: 1012, reason: "stopping" },
+    );
+    expect(sent(effects)).toEqual([{ type: "goaway", reconnect_after_ms: 700, reason: "drain" }]);
+    expect(effects.map((e) => e.do)).toEqual(["attach", "send", "execute", "close", "detach"]);
+    expect(state.phase).toBe("closed");
+  });
+});
