@@ -25,12 +25,18 @@ export interface World {
   dispose(): Promise<void>;
 }
 
-export async function startWorld(natsUrl?: string, env: Record<string, string> = {}): Promise<World> {
+/** @param env TL_* variables that all its processes get */
+export async function startWorld(env: Record<string, string> = {}): Promise<World> {
   const nats = await startNats();
-  const url = natsUrl ?? nats.url;
+  const { url } = nats;
   const services: Service[] = [];
   const common = { natsUrl: url, env: { TL_SHARDS: `${SHARDS}`, ...env } };
-  const broker = await openBroker({ servers: [url], name: "test", shards: SHARDS });
+  const broker = await openBroker({
+    servers: [url],
+    name: "test",
+    shards: SHARDS,
+    ...(env["TL_EVENTS_MAX_AGE_MS"] ? { eventsMaxAgeMs: Number(env["TL_EVENTS_MAX_AGE_MS"]) } : {}),
+  });
   return {
     nats,
     broker,
