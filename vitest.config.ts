@@ -6,7 +6,11 @@ export default defineConfig({
   resolve: { conditions },
   ssr: { resolve: { conditions, externalConditions: conditions } },
   test: {
-    include: ["{libs,services,deploy}/*/test/**/*.test.ts", "loadtest/test/**/*.test.ts", "test/**/*.test.ts"],
+    include: [
+      "{libs,services,deploy}/*/test/**/*.test.ts",
+      "loadtest/test/**/*.test.ts",
+      "test/**/*.test.ts",
+    ],
     exclude: [
       "**/node_modules/**",
       "**/dist/**",

@@ -30,7 +30,7 @@ function locks(wanted: Packages, installed?: Packages): string | undefined {
 }
 
 describe("dependencies", () => {
-  it("[SET1] are installed when nothing is, or a version is another, or one is missing", () => {
+  it("[PREP1] are installed when nothing is, or a version is another, or one is missing", () => {
     const zod = { "node_modules/zod": { version: "4.6.7" } };
     expect(locks(zod)).toBe("nothing is installed yet");
     expect(locks(zod, { "node_modules/zod": { version: "4.6.6" } })).toBe("zod has changed");
@@ -39,7 +39,7 @@ describe("dependencies", () => {
     expect(locks(nested, {})).toBe("@x/b has changed");
   });
 
-  it("[SET1] are left alone when they are what the lockfile says", () => {
+  it("[PREP1] are left alone when they are what the lockfile says", () => {
     const wanted = {
       "": { version: "0.1.0" },
       "libs/broker": { version: "0.1.0" },
@@ -61,7 +61,7 @@ describe("dependencies", () => {
     ).toBe("@throughline/new has changed");
   });
 
-  it("[SET1] of this very project are what its lockfile says", () => {
+  it("[PREP1] of this very project are what its lockfile says", () => {
     expect(outdated(ROOT)).toBeUndefined();
   });
 });
@@ -81,17 +81,17 @@ describe("redis-server", () => {
     return [await obtainRedis({ env: { PATH }, note: (text) => void notes.push(text) }), notes];
   };
 
-  it("[SET2] is taken from PATH", async () => {
+  it("[PREP2] is taken from PATH", async () => {
     const bin = fake("redis-server", "exit 0");
     expect(await obtain(bin)).toEqual([{ path: join(bin, "redis-server") }, []]);
   });
 
-  it("[SET2] is installed by the package manager where that can be", async () => {
+  it("[PREP2] is installed by the package manager where that can be", async () => {
     const bin = fake("brew", `/bin/cp "$0" ${join(home, "bin/redis-server")}`);
     expect(await obtain(bin)).toEqual([{ path: join(bin, "redis-server") }, []]);
   });
 
-  it("[SET2] that can't be had is answered with the command to install it", async () => {
+  it("[PREP2] that can't be had is answered with the command to install it", async () => {
     const bin = fake("brew", "echo no network >&2; exit 1");
     expect(await obtain(bin)).toEqual([{ byHand: "brew install redis" }, ["brew: no network"]]);
     expect(await obtain("")).toEqual([
