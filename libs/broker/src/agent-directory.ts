@@ -3,7 +3,7 @@ import { Bucket } from "./bucket.ts";
 import { leaderRead } from "./leader-read.ts";
 import { publishAcked } from "./publish.ts";
 
-export const AGENTS_BUCKET = "TL_AGENTS";
+const AGENTS_BUCKET = "TL_AGENTS";
 
 export interface Announcement {
   readonly agent: string;

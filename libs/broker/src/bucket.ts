@@ -3,8 +3,8 @@ import { nanos } from "@nats-io/nats-core";
 import type { Broker } from "./broker.ts";
 
 /** Stream behind a KV bucket, and the subject of one of its keys. */
-export const bucketStream = (bucket: string): string => `KV_${bucket}`;
-export const bucketSubject = (bucket: string, key: string): string => `$KV.${bucket}.${key}`;
+const bucketStream = (bucket: string): string => `KV_${bucket}`;
+const bucketSubject = (bucket: string, key: string): string => `$KV.${bucket}.${key}`;
 
 export interface BucketOptions {
   readonly name: string;

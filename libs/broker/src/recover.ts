@@ -72,7 +72,7 @@ export function parseQueued(body: Uint8Array, where: string): DurableEvent<"run.
 }
 
 /** Applies a stored message. Throws HoleError (its predecessor was not applied) or LogCorrupt. */
-export function applyMessage(state: RunState, message: LogMessage): RunState {
+function applyMessage(state: RunState, message: LogMessage): RunState {
   const where = `a line of ${message.run} at ${message.streamSeq}`;
   const lines = Buffer.from(message.body).toString("utf8").split("\n");
   const told = message.lastSeq - message.firstSeq + 1;

@@ -47,7 +47,7 @@ const RETRY_MS = 1_000;
 const CORRUPT_RETRY_MS = 30_000;
 
 /** Durable name of the consumer of one agent kind, one on each shard's stream. */
-export const queueConsumer = (agent: string): string => `agent_${agent}`;
+const queueConsumer = (agent: string): string => `agent_${agent}`;
 
 /**
  * Gives a worker the runs of its agents: new ones, and those whose worker died. The delivery

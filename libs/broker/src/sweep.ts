@@ -30,7 +30,7 @@ export interface SweepOptions {
   readonly onFatal?: (error: BrokerMisfit) => void;
 }
 
-export const SWEEP_CONSUMER = "sweep";
+const SWEEP_CONSUMER = "sweep";
 
 const EXPIRES_MS = 5_000;
 const RETRY_MS = 2_000;
