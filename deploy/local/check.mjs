@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import { ROOT } from "./project.mjs";
 import { setUp } from "./setup.mjs";
-import { bold, entry, green, red, run, say, show } from "./terminal.mjs";
+import { bold, entry, green, Plain, progress, red, run, say, show } from "./terminal.mjs";
 
 const bin = (/** @type {string} */ name) => join(ROOT, "node_modules/.bin", name);
 const script = (/** @type {string} */ name) => join(ROOT, "deploy/local", name);
@@ -33,11 +33,9 @@ await entry(async () => {
   /** @type {{ name: string, ok: boolean, seconds: number }[]} */
   const results = [];
   for (const gate of GATES) {
-    say(bold(`\n== ${gate.name}`));
     const start = Date.now();
-    const ok = await pass(gate);
+    const ok = await passes(gate);
     results.push({ name: gate.name, ok, seconds: (Date.now() - start) / 1000 });
-    say(ok ? green("passed") : red("failed"));
   }
   say("");
   for (const { name, ok, seconds } of results) {
@@ -46,10 +44,25 @@ await entry(async () => {
   return results.every(({ ok }) => ok) ? 0 : 1;
 });
 
-/** @param {typeof GATES[number]} gate */
-async function pass({ command, args, live }) {
-  if (live) return (await show(command, args, { cwd: ROOT })) === 0;
-  const { code, output } = await run(command, args, { cwd: ROOT });
-  if (output.trim() !== "") say(output.trimEnd());
-  return code === 0;
+/**
+ * What a gate says is shown when it fails; of a live one at once.
+ *
+ * @param {typeof GATES[number]} gate
+ */
+async function passes({ name, command, args, live }) {
+  if (live) {
+    say(bold(`\n${name}`));
+    return (await show(command, args, { cwd: ROOT })) === 0;
+  }
+  try {
+    await progress(name, async () => {
+      const { code, output } = await run(command, args, { cwd: ROOT });
+      if (code !== 0) throw new Plain(output.trim());
+    });
+    return true;
+  } catch (error) {
+    if (!(error instanceof Plain)) throw error;
+    say(error.message);
+    return false;
+  }
 }
