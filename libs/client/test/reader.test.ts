@@ -107,10 +107,13 @@ describe("late and again", () => {
     log.fill("ses_1", "run_1", 3, { end: true });
     const handle = client().follow(RUN);
     const outcome = await handle.done;
+    let told = 0;
+    handle.subscribe(() => (told += 1));
     expect(names(await take(handle))).toEqual(upTo(5));
     expect(names(await take(handle))).toEqual([]);
-    // The state had seen it all and has not moved.
+    // The state had seen it all: it has not moved, and nobody was told that it had.
     expect(handle.state).toBe(outcome.state);
+    expect(told).toBe(0);
   });
 
   test("[CLI38] a second iteration goes on where the first was left, and `cursor` says where that is", async () => {

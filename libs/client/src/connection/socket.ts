@@ -46,7 +46,7 @@ const SUBPROTOCOL_TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 export function openSocket(request: SocketRequest, handlers: SocketHandlers): Socket {
   const socket = construct(request);
   let live = true;
-  let refusal: number | undefined;
+  let failure: Failure | undefined;
   const close = (code: number, reason: string): void => {
     if (!live) return;
     live = false;
@@ -57,9 +57,11 @@ export function openSocket(request: SocketRequest, handlers: SocketHandlers): So
     if (live && typeof data === "string") handlers.message(data);
   });
   socket.addEventListener("error", (event) => {
-    refusal ??= closeCodeOfRefusal(event);
+    failure ??= failureOf(event);
   });
-  socket.addEventListener("close", ({ code, reason }) => close(refusal ?? code, reason));
+  socket.addEventListener("close", ({ code, reason }) =>
+    close(failure?.code ?? code, reason === "" ? (failure?.message ?? "") : reason),
+  );
   return {
     send: (text) => socket.send(text),
     drop() {
@@ -78,14 +80,24 @@ function construct({ webSocket, url, token, tokenIn }: SocketRequest): WebSocket
   return new webSocket(url, [SUBPROTOCOL, `bearer.${token}`]);
 }
 
+interface Failure {
+  /** What the ws package says went wrong; others say nothing. */
+  readonly message: string;
+  readonly code: number | undefined;
+}
+
+function failureOf(event: object): Failure | undefined {
+  if (!("message" in event) || typeof event.message !== "string") return undefined;
+  return { message: event.message, code: closeCodeOfRefusal(event.message) };
+}
+
 /**
  * A refused upgrade has an HTTP status and no close code, and the standard shows neither. The ws package
  * tells the status in its error's text; it is worth reading, since "401" and "gone for a moment" call for
  * different things. Elsewhere such a refusal is a 1006 like any other.
  */
-function closeCodeOfRefusal(event: object): number | undefined {
-  if (!("message" in event) || typeof event.message !== "string") return undefined;
-  const status = /^Unexpected server response: (\d{3})$/.exec(event.message)?.[1];
+function closeCodeOfRefusal(message: string): number | undefined {
+  const status = /^Unexpected server response: (\d{3})$/.exec(message)?.[1];
   if (status === "401") return 4401;
   if (status === "403") return 4403;
   if (status === "429") return 4429;
