@@ -32,6 +32,11 @@ export interface BrokerOptions {
   readonly storage?: "file" | "memory";
   /** Make missing streams (default true). An edge without the right to may wait for a worker to do it. */
   readonly ensure?: boolean;
+  /**
+   * Bring existing streams to these ages and replicas (default false). For one kind of process
+   * only: two with different settings would undo each other's.
+   */
+  readonly adjust?: boolean;
   readonly connectTimeoutMs?: number;
 }
 
@@ -118,6 +123,7 @@ export async function openBroker(options: BrokerOptions): Promise<Broker> {
       options.eventsMaxAgeMs ?? 7 * DAY_MS,
     ),
     storage: options.storage ?? "file",
+    adjust: options.adjust ?? false,
   };
   let broker: Broker | undefined;
   const nc = await connectNats({

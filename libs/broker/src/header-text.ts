@@ -23,9 +23,10 @@ export class HeaderText implements HeaderFields {
 
   static of(message: Msg): HeaderText {
     if (message instanceof MsgImpl) {
+      const { buffer, byteOffset } = message._rdata;
       const bytes = message._msg.hdr;
       return new HeaderText(
-        bytes > 0 ? Buffer.prototype.latin1Slice.call(message._rdata, 0, bytes) : "",
+        bytes > 0 ? Buffer.from(buffer, byteOffset, bytes).toString("latin1") : "",
       );
     }
     throw new TypeError("a message of another client library");

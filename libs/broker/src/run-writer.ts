@@ -71,6 +71,8 @@ export class RunWriter {
   readonly #options: RunWriterOptions;
   readonly #stream: string;
   readonly #subject: string;
+  readonly #anyOfRun: string;
+  readonly #anyJob: string;
   readonly #ephemeral: string;
   readonly #lane: TextLane;
   readonly #broken: AbortController = new AbortController();
@@ -93,6 +95,8 @@ export class RunWriter {
     this.#options = options;
     this.#stream = streamName.events(shard);
     this.#subject = eventSubject.e(options.ref, shard);
+    this.#anyOfRun = eventSubject.anyOfRun(options.ref, shard);
+    this.#anyJob = eventSubject.anyQ(options.ref, shard);
     this.#ephemeral = ephemeralSubject.ofRun(options.ref, shard);
     this.#position = options.position;
     this.#seq = options.position.seq;
@@ -263,17 +267,20 @@ export class RunWriter {
   async #publish(batch: Batch): Promise<number | FencedError | WriterFailed> {
     const { ref, epoch, attempt, worker, patienceMs = PATIENCE_MS } = this.#options;
     const giveUpAt = Date.now() + patienceMs;
-    let expected = this.#position.eSeq;
+    const { streamSeq: prev, eSeq } = this.#position;
+    let expected = eSeq;
     for (;;) {
       const outcome = await publishAcked(
         this.#broker.nc,
         this.#subject,
         batch.body,
         {
-          [N.expectedLastSubject]: expected,
+          // Before anything is on `.e` the job is the fence, on whichever subject (WRT10).
+          [N.expectedLastSubject]: eSeq === 0 ? prev : expected,
+          [N.expectedLastFilter]: eSeq === 0 ? this.#anyOfRun : undefined,
           [H.seq]: batch.firstSeq,
           [H.last]: batch.lastSeq,
-          [H.prev]: this.#position.streamSeq,
+          [H.prev]: prev,
           [H.attempt]: attempt,
           [H.writer]: this.writer,
           [H.worker]: worker,
@@ -295,6 +302,7 @@ export class RunWriter {
         writer: this.writer,
         lastSeq: batch.lastSeq,
         expected,
+        job: { subject: this.#anyJob, streamSeq: prev },
         giveUpAt,
       });
       switch (fate.kind) {

@@ -5,8 +5,10 @@ import { leaderReadPatiently } from "./leader-read.ts";
 export interface Append {
   readonly writer: string;
   readonly lastSeq: number;
-  /** The expectation that the append carried. */
+  /** Stream sequence of the subject's last message that the append continues; 0 for none. */
   readonly expected: number;
+  /** The run's job, behind which the first append comes. */
+  readonly job: { readonly subject: string; readonly streamSeq: number };
   /** Wall clock, ms: until then the leader is asked again and again. */
   readonly giveUpAt: number;
 }
@@ -40,8 +42,7 @@ export async function settle(
   } catch (cause) {
     return { kind: "unknown", cause };
   }
-  // All of the subject has expired, or nothing was ever there: whoever appends first owns it.
-  if (!last) return pausedAbsent(append, 0);
+  if (!last) return append.expected === 0 ? unbegun(nc, stream, append) : pausedAbsent(append, 0);
   if (last.headers.get(H.writer) === append.writer) {
     if (last.headers.get(H.last) === String(append.lastSeq)) {
       return { kind: "stored", streamSeq: last.streamSeq };
@@ -56,6 +57,20 @@ export async function settle(
   };
 }
 
+/** Nothing is on the subject yet. Ours to begin only while the job that we were given is the run's. */
+async function unbegun(nc: NatsConnection, stream: string, append: Append): Promise<Fate> {
+  const { subject, streamSeq } = append.job;
+  try {
+    const patience = Math.max(0, append.giveUpAt - Date.now());
+    const job = await leaderReadPatiently(nc, stream, { last_by_subj: subject }, patience);
+    if (job?.streamSeq === streamSeq) return await pausedAbsent(append, 0);
+  } catch (cause) {
+    return { kind: "unknown", cause };
+  }
+  return { kind: "fenced", worker: "another incarnation's", attempt: "none" };
+}
+
+/** Not stored. All that was on the subject may have expired: then whoever appends first goes on. */
 async function pausedAbsent(append: Append, expected: number): Promise<Fate> {
   if (Date.now() >= append.giveUpAt) {
     return { kind: "unknown", cause: new Error("NATS kept refusing the append") };

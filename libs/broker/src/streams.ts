@@ -19,6 +19,8 @@ export interface Layout {
   /** Snapshots and session context outlive the events. */
   readonly snapshotsMaxAgeMs: number;
   readonly storage: "file" | "memory";
+  /** Bring existing streams to these ages and replicas. */
+  readonly adjust: boolean;
 }
 
 export const META_BUCKET = "TL_META";
@@ -93,10 +95,15 @@ export function isWrongSequence(error: unknown): boolean {
   return error instanceof JetStreamApiError && error.code === 10071;
 }
 
-async function ensureStream(jsm: JetStreamManager, config: Partial<StreamConfig>): Promise<void> {
+async function ensureStream(
+  jsm: JetStreamManager,
+  config: Partial<StreamConfig>,
+  adjust: boolean,
+): Promise<void> {
   const name = config.name ?? "";
   try {
     const { config: have } = await jsm.streams.info(name);
+    if (!adjust) return;
     const same =
       have.max_age === config.max_age &&
       have.num_replicas === config.num_replicas &&
@@ -108,7 +115,7 @@ async function ensureStream(jsm: JetStreamManager, config: Partial<StreamConfig>
   }
 }
 
-/** Makes what is missing and adjusts ages and replicas; safe to run from many processes at once. */
+/** Makes what is missing, and adjusts what is there if told to; safe to run from many processes at once. */
 export async function ensureStreams(
   nc: NatsConnection,
   jsm: JetStreamManager,
@@ -118,6 +125,6 @@ export async function ensureStreams(
   // With the streams, not at the first session: a bucket made on a cluster has no leader for a moment.
   await new Kvm(nc).create(SESSIONS_BUCKET, { replicas: layout.replicas, history: 1 });
   for (let shard = 0; shard < layout.shards; shard += 1) {
-    for (const config of wanted(layout, shard)) await ensureStream(jsm, config);
+    for (const config of wanted(layout, shard)) await ensureStream(jsm, config, layout.adjust);
   }
 }

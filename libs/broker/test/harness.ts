@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import type { DurableEvent } from "@throughline/protocol";
+import type { DurableEvent, NewEvent } from "@throughline/protocol";
 import {
   bodyHash,
   type Broker,
@@ -53,7 +53,7 @@ export async function startedWriter(
   });
 }
 
-export function note(value: unknown): { type: "custom"; payload: { name: string; value: unknown } } {
+export function note(value: string | number): NewEvent<"custom"> {
   return { type: "custom", payload: { name: "note", value } };
 }
 

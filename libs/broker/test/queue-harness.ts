@@ -53,12 +53,14 @@ export interface WorkerOptions extends Partial<RunQueueOptions> {
   readonly capacity?: number;
   /** Called with each claim instead of beginning the run. */
   readonly onClaim?: (claim: RunClaim) => void;
+  /** Called with the number of claims so far, in the turn in which the last came. */
+  readonly onGiven?: (count: number) => void;
 }
 
 /** A worker that begins every run it is given and then waits: what a test does with it decides. */
 export async function testWorker(options: WorkerOptions): Promise<TestWorker> {
   const { servers, shards = 2, replicas = 1, eventsMaxAgeMs, ...rest } = options;
-  const { capacity = 10_000, onClaim, ...over } = rest;
+  const { capacity = 10_000, onClaim, onGiven, ...over } = rest;
   const id = `w_${randomBytes(4).toString("hex")}`;
   const age = eventsMaxAgeMs === undefined ? {} : { eventsMaxAgeMs };
   const broker = await openBroker({ servers, name: id, shards, replicas, ...age });
@@ -84,6 +86,7 @@ export async function testWorker(options: WorkerOptions): Promise<TestWorker> {
         held.delete(`${claim.ref.run}.${claim.epoch}`);
       });
       works.push({ claim, begun });
+      onGiven?.(works.length);
     },
     onWarning: (text, cause) => {
       warnings.push(cause instanceof Error ? `${text}: ${cause.message}` : text);

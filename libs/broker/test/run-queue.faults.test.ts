@@ -300,13 +300,14 @@ describe("a run queue under faults", () => {
     const agent = freshAgent();
     const ref = freshRun();
     await startRun(edge, ref, { agent });
-    // A writer of an earlier incarnation, which had claimed before the stream was made anew.
+    const job = await edge.events.queued(ref);
+    // A writer of an earlier incarnation; ours would be fenced (WRT10), another language's may not be.
     const old = openRunWriter(edge, {
       ref,
       epoch: "older",
       attempt: 1,
       worker: "w_old",
-      position: { seq: 1, streamSeq: 1, eSeq: 0, cmd: 0 },
+      position: { seq: 1, streamSeq: job?.streamSeq ?? 0, eSeq: 0, cmd: 0 },
     });
     await old.append({ type: "run.started", payload: { attempt: 1, worker: "w_old" } });
     const w = await worker({ agent });

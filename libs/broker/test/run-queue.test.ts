@@ -279,15 +279,22 @@ describe("the run queue", () => {
 
   test("[QUE10] stop gives back what came and was not given to the worker; claims stay", async () => {
     const agent = freshAgent();
-    const first = await worker({ agent, ackWaitMs: 30_000 });
+    let stopped: Promise<void> | undefined;
+    const first = await worker({
+      agent,
+      ackWaitMs: 30_000,
+      onGiven: (count) => {
+        if (count === 21) stopped = first.queue.stop();
+      },
+    });
     const kept = freshRun();
     await startRun(edge, kept, { agent });
     const work = await first.given(kept);
     await work.begun;
     // A burst, and a stop in the midst of its delivery.
     const burst = startRuns(edge, agent, 200);
-    await eventually(() => first.works.length > 20);
-    await first.queue.stop();
+    await eventually(() => stopped);
+    await stopped;
     const given = first.works.length;
     await burst;
     expect(given).toBeLessThan(201);

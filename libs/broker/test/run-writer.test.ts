@@ -93,6 +93,29 @@ describe("the run writer", () => {
     expect(log.map((e) => e.seq)).toEqual([1, 2]);
   });
 
+  test("[WRT10] [C06] a writer from before the stream was made anew begins no log there", async () => {
+    const ref = freshRun();
+    const shard = broker.shardOf(ref.session);
+    const writer = await startedWriter(broker, ref);
+    const stream = `TL_EV_${shard}`;
+    // The job is gone, and then there is another run of the same id.
+    await broker.jsm.streams.purge(stream, {
+      filter: `tl.ev.${shard}.acme.${ref.session}.${ref.run}.>`,
+    });
+    await startedWriter(broker, ref);
+    await expect(writer.append(note("old"))).rejects.toThrow(FencedError);
+    expect((await wholeLog(broker, ref)).flatMap(eventsOf).map((e) => e.type)).toEqual([
+      "run.queued",
+    ]);
+    const other = freshRun(ref.session);
+    const orphan = await startedWriter(broker, other);
+    await broker.jsm.streams.purge(stream, {
+      filter: `tl.ev.${shard}.acme.${ref.session}.${other.run}.>`,
+    });
+    await expect(orphan.append(note("old"))).rejects.toThrow(FencedError);
+    expect(await wholeLog(broker, other)).toEqual([]);
+  });
+
   test("[WRT6] [INV4] nothing follows the terminal event", async () => {
     const ref = freshRun();
     const writer = await startedWriter(broker, ref);

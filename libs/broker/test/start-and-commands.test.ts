@@ -191,15 +191,27 @@ describe("commands", () => {
 });
 
 describe("set-up", () => {
-  test("[SET1] again and by ten at once it is the same; ages are adjusted", async () => {
-    const many = await Promise.all(
-      Array.from({ length: 10 }, (_, i) =>
-        openBroker({ servers: [nats.url], name: `s${i}`, shards: 2, eventsMaxAgeMs: 3_600_000 }),
-      ),
-    );
-    const info = await a.jsm.streams.info("TL_EV_0");
-    expect(info.config.max_age).toBe(3_600_000 * 1e6);
-    await Promise.all(many.map((m) => m.close()));
+  test("[SET1] again and by ten at once it is the same; ages change only where that is asked for", async () => {
+    const age = async (): Promise<number> =>
+      (await a.jsm.streams.info("TL_EV_0")).config.max_age / 1e6;
+    const before = await age();
+    const open = (adjust: boolean): Promise<Broker[]> =>
+      Promise.all(
+        Array.from({ length: 10 }, (_, i) =>
+          openBroker({
+            servers: [nats.url],
+            name: `s${i}`,
+            shards: 2,
+            eventsMaxAgeMs: 3_600_000,
+            adjust,
+          }),
+        ),
+      );
+    const asked = await open(false);
+    expect(await age()).toBe(before);
+    const told = await open(true);
+    expect(await age()).toBe(3_600_000);
+    await Promise.all([...asked, ...told].map((broker) => broker.close()));
   });
 
   test("[SET2] another shard count is refused, with the way out", async () => {

@@ -290,12 +290,13 @@ describe("the sweep", () => {
     const agent = freshAgent();
     const ref = freshRun();
     await start(ref, agent, 1_200);
+    const job = await edge.events.queued(ref);
     const old = openRunWriter(edge, {
       ref,
       epoch: "older",
       attempt: 1,
       worker: "w_old",
-      position: { seq: 1, streamSeq: 1, eSeq: 0, cmd: 0 },
+      position: { seq: 1, streamSeq: job?.streamSeq ?? 0, eSeq: 0, cmd: 0 },
     });
     await old.append({ type: "run.started", payload: { attempt: 1, worker: "w_old" } });
     await sweep();
