@@ -293,7 +293,7 @@ describe("the run queue", () => {
     await work.begun;
     // A burst, and a stop in the midst of its delivery.
     const burst = startRuns(edge, agent, 200);
-    await eventually(() => stopped);
+    await eventually(() => stopped !== undefined);
     await stopped;
     const given = first.works.length;
     await burst;

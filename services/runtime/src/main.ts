@@ -35,6 +35,7 @@ async function main(config: RuntimeConfig): Promise<void> {
     shards: config.TL_SHARDS,
     replicas: config.TL_REPLICAS,
     eventsMaxAgeMs: config.TL_EVENTS_MAX_AGE_MS,
+    adjust: true,
   });
   await checkRetention(broker, {
     deadlineMs: config.TL_DEADLINE_MS,
