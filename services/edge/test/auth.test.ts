@@ -4,7 +4,10 @@ import { isLoopback, type RequestOrigin } from "../src/auth/local.ts";
 import { authenticate } from "../src/auth/token.ts";
 
 function request(headers: Record<string, string> = {}, remoteAddress = "127.0.0.1"): RequestOrigin {
-  return { remoteAddress, headers: new Map(Object.entries({ host: "localhost:8080", ...headers })) };
+  return {
+    remoteAddress,
+    headers: new Map(Object.entries({ host: "localhost:8080", ...headers })),
+  };
 }
 const LOCAL = { devTokens: true };
 
@@ -19,12 +22,24 @@ describe("dev tokens", () => {
     });
   });
 
-  test.each([undefined, "", "dev", "dev.", "dev.acme", "dev.acme.", "dev..ann", "dev.a*c.ann", "dev.a b.ann", "jwt.x.y", `dev.acme.${"u".repeat(257)}`])(
-    "[AUTH1] %s is none",
-    (token) => {
-      expect(authenticate(token, request(), LOCAL)).toMatchObject({ ok: false, code: "unauthenticated" });
-    },
-  );
+  test.each([
+    undefined,
+    "",
+    "dev",
+    "dev.",
+    "dev.acme",
+    "dev.acme.",
+    "dev..ann",
+    "dev.a*c.ann",
+    "dev.a b.ann",
+    "jwt.x.y",
+    `dev.acme.${"u".repeat(257)}`,
+  ])("[AUTH1] %s is none", (token) => {
+    expect(authenticate(token, request(), LOCAL)).toMatchObject({
+      ok: false,
+      code: "unauthenticated",
+    });
+  });
 
   test("[AUTH1] outside of local mode none is taken", () => {
     expect(authenticate("dev.acme.ann", request(), { devTokens: false })).toMatchObject({
@@ -41,7 +56,10 @@ describe("dev tokens", () => {
     ["a Host that only begins like a local one", request({ host: "localhost.evil.example" })],
     ["two Hosts", request({ host: "localhost, evil.example" })],
     ["a foreign Origin", request({ origin: "https://evil.example" })],
-    ["an Origin that only begins like a local one", request({ origin: "http://localhost.evil.example" })],
+    [
+      "an Origin that only begins like a local one",
+      request({ origin: "http://localhost.evil.example" }),
+    ],
     ["an Origin with a local user part", request({ origin: "http://localhost@evil.example" })],
     ["a sandboxed page", request({ origin: "null" })],
     ["a proxy: Forwarded", request({ forwarded: "for=1.2.3.4" })],
@@ -50,12 +68,18 @@ describe("dev tokens", () => {
     ["a proxy: X-Real-IP", request({ "x-real-ip": "127.0.0.1" })],
     ["a proxy: Via", request({ via: "1.1 proxy" })],
   ])("[AUTH1] one from %s is not taken", (_from, from) => {
-    expect(authenticate("dev.acme.ann", from, LOCAL)).toMatchObject({ ok: false, code: "forbidden" });
+    expect(authenticate("dev.acme.ann", from, LOCAL)).toMatchObject({
+      ok: false,
+      code: "forbidden",
+    });
   });
 
   test("[AUTH1] no Host at all is not local", () => {
     const bare = { remoteAddress: "127.0.0.1", headers: new Map<string, string>() };
-    expect(authenticate("dev.acme.ann", bare, LOCAL)).toMatchObject({ ok: false, code: "forbidden" });
+    expect(authenticate("dev.acme.ann", bare, LOCAL)).toMatchObject({
+      ok: false,
+      code: "forbidden",
+    });
   });
 
   test.each(["localhost:3000", "127.0.0.1", "[::1]:8080", "LOCALHOST"])(
@@ -67,10 +91,24 @@ describe("dev tokens", () => {
   );
 
   test("[AUTH1] loopback has several spellings, and look-alikes", () => {
-    for (const yes of ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "0000:0000:0000:0000:0000:0000:0000:0001", "0000:0000:0000:0000:0000:ffff:7f00:0001"]) {
+    for (const yes of [
+      "127.0.0.1",
+      "127.9.9.9",
+      "::1",
+      "::ffff:127.0.0.1",
+      "0000:0000:0000:0000:0000:0000:0000:0001",
+      "0000:0000:0000:0000:0000:ffff:7f00:0001",
+    ]) {
       expect(isLoopback(yes), yes).toBe(true);
     }
-    for (const no of ["128.0.0.1", "127.0.0.1.evil", "::2", "::ffff:128.0.0.1", "0000:0000:0000:0000:0000:ffff:0a00:0001", ""]) {
+    for (const no of [
+      "128.0.0.1",
+      "127.0.0.1.evil",
+      "::2",
+      "::ffff:128.0.0.1",
+      "0000:0000:0000:0000:0000:ffff:0a00:0001",
+      "",
+    ]) {
       expect(isLoopback(no), no).toBe(false);
     }
   });
@@ -86,7 +124,11 @@ describe("dev tokens", () => {
 });
 
 describe("grants", () => {
-  const session = { tenant: "acme", owner: "ann", members: { bob: "operator", vic: "viewer", odd: "wizard" } };
+  const session = {
+    tenant: "acme",
+    owner: "ann",
+    members: { bob: "operator", vic: "viewer", odd: "wizard" },
+  };
   const may = (user: string, operation: Operation, tenant = "acme"): string => {
     const verdict = authorise({ tenant, user }, operation, session);
     return verdict.ok ? "ok" : verdict.code;

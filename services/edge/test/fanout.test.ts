@@ -62,7 +62,11 @@ describe("following a run", () => {
     const client = await f.follow(RUN, { from: "snapshot" });
     f.log.pump();
     await f.settle();
-    expect(client.start).toMatchObject({ mode: "snapshot", recovered: true, snapshot: { state: { n: 3 } } });
+    expect(client.start).toMatchObject({
+      mode: "snapshot",
+      recovered: true,
+      snapshot: { state: { n: 3 } },
+    });
     expect(client.seqs).toEqual([4, 5]);
   });
 
@@ -77,7 +81,11 @@ describe("following a run", () => {
     const f = await begun({}, 6);
     f.log.expire(2);
     const plain = await f.follow(RUN);
-    expect(plain.start).toMatchObject({ recovered: false, reason: "cursor_expired", mode: "replay" });
+    expect(plain.start).toMatchObject({
+      recovered: false,
+      reason: "cursor_expired",
+      mode: "replay",
+    });
     f.snapshots.set("r", { state: {}, seq: 4, streamSeq: 4, epoch: "e1" });
     const snapshot = await f.follow(RUN);
     expect(snapshot.start).toMatchObject({ recovered: false, mode: "snapshot" });
@@ -96,7 +104,10 @@ describe("following a run", () => {
     const cursor = formatCursor({ seq: 2, streamSeq: 2, tag: TAG });
     const whole = await begun({}, 8);
     whole.log.expire(2);
-    expect((await whole.follow(RUN, { cursor })).start).toMatchObject({ recovered: true, mode: "replay" });
+    expect((await whole.follow(RUN, { cursor })).start).toMatchObject({
+      recovered: true,
+      mode: "replay",
+    });
     const f = await begun({}, 8);
     f.log.expire(4);
     const lost = await f.follow(RUN, { cursor });
@@ -287,7 +298,10 @@ describe("deltas", () => {
     expect(client.texts).toEqual([]);
     f.log.pump();
     await f.settle();
-    expect(client.socket.frames.slice(-2).map((x) => x.seq ?? x.payload?.text)).toEqual([4, "early"]);
+    expect(client.socket.frames.slice(-2).map((x) => x.seq ?? x.payload?.text)).toEqual([
+      4,
+      "early",
+    ]);
   });
 
   test("[GATE3] a client that comes later sees those since the checkpoint; who wants none gets none", async () => {
@@ -344,7 +358,11 @@ describe("deltas", () => {
 describe("a slow client", () => {
   const SLOW = { lowWater: 2_000, softLimit: 4_000, hardLimit: 8_000 };
 
-  async function stalled(): Promise<{ f: Fixture; slow: Awaited<ReturnType<Fixture["follow"]>>; fast: Awaited<ReturnType<Fixture["follow"]>> }> {
+  async function stalled(): Promise<{
+    f: Fixture;
+    slow: Awaited<ReturnType<Fixture["follow"]>>;
+    fast: Awaited<ReturnType<Fixture["follow"]>>;
+  }> {
     const f = await begun(SLOW);
     const slow = await f.follow(RUN, { kernelBytes: 1_000 });
     const fast = await f.follow(RUN);

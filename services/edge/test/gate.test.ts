@@ -8,7 +8,10 @@ function delta(after: number, over: Partial<Delta> = {}): Delta {
   return { attempt: 1, epoch: "e", after, frames: [], bytes: 100, ...over };
 }
 
-function delivered(lastSeq: number, over: Partial<Parameters<Gate["delivered"]>[0]> = {}): Parameters<Gate["delivered"]>[0] {
+function delivered(
+  lastSeq: number,
+  over: Partial<Parameters<Gate["delivered"]>[0]> = {},
+): Parameters<Gate["delivered"]>[0] {
   return { lastSeq, attempt: 1, barrier: 0, settled: 0, ...over };
 }
 
@@ -96,10 +99,14 @@ describe("the delta gate", () => {
           const isBarrier = random.chance(0.2);
           if (isBarrier) barrier = seq;
           const settled = random.chance(0.3) ? seq : 0;
-          shown.push(...gate.delivered({ lastSeq: seq, attempt, barrier: isBarrier ? seq : 0, settled }));
+          shown.push(
+            ...gate.delivered({ lastSeq: seq, attempt, barrier: isBarrier ? seq : 0, settled }),
+          );
           expect(gate.kept.every((kept) => kept.after >= settled)).toBe(true);
         } else {
-          const each = delta(Math.max(0, seq + random.between(-3, 3)), { attempt: random.between(1, attempt + 1) });
+          const each = delta(Math.max(0, seq + random.between(-3, 3)), {
+            attempt: random.between(1, attempt + 1),
+          });
           if (gate.offer(each) === "show") shown.push(each);
         }
         for (const each of shown) {

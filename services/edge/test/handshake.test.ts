@@ -7,11 +7,16 @@ const read = (headers: Record<string, string>, query = ""): ReturnType<typeof re
     query: new URLSearchParams(query),
     remoteAddress: "127.0.0.1",
   });
-const offer = (list: string): ReturnType<typeof readHandshake> => read({ "sec-websocket-protocol": list });
+const offer = (list: string): ReturnType<typeof readHandshake> =>
+  read({ "sec-websocket-protocol": list });
 
 describe("the connect request", () => {
   test("[CON2] ours is selected, whatever else is offered; the token entry is taken, not echoed", () => {
-    expect(offer("throughline.v1")).toMatchObject({ ok: true, protocol: "throughline.v1", token: undefined });
+    expect(offer("throughline.v1")).toMatchObject({
+      ok: true,
+      protocol: "throughline.v1",
+      token: undefined,
+    });
     expect(offer("x, bearer.dev.a.b,throughline.v1")).toMatchObject({
       ok: true,
       protocol: "throughline.v1",
@@ -21,7 +26,10 @@ describe("the connect request", () => {
 
   test("[CON2] a client that offers others only is refused by name; one that offers none is taken", () => {
     for (const list of ["graphql-ws", "bearer.dev.a.b", "Throughline.v1", "throughline.v2"]) {
-      expect(offer(list)).toEqual({ ok: false, message: expect.stringContaining("throughline.v1") as string });
+      expect(offer(list)).toEqual({
+        ok: false,
+        message: expect.stringContaining("throughline.v1") as string,
+      });
     }
     expect(read({})).toMatchObject({ ok: true, protocol: "" });
   });
@@ -41,10 +49,18 @@ describe("the connect request", () => {
     expect(read({}, "")).toMatchObject({ subscribe: undefined, fault: undefined });
   });
 
-  test.each(["session=a.b", "session=", "session=s&run=*", "session=s&run=a%20b", "session=%00", "run=r"])(
-    "[CON8] %s is told to the client once it is connected",
-    (query) => {
-      expect(read({}, query)).toMatchObject({ ok: true, subscribe: undefined, fault: expect.any(String) as string });
-    },
-  );
+  test.each([
+    "session=a.b",
+    "session=",
+    "session=s&run=*",
+    "session=s&run=a%20b",
+    "session=%00",
+    "run=r",
+  ])("[CON8] %s is told to the client once it is connected", (query) => {
+    expect(read({}, query)).toMatchObject({
+      ok: true,
+      subscribe: undefined,
+      fault: expect.any(String) as string,
+    });
+  });
 });

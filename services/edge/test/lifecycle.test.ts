@@ -128,7 +128,9 @@ describe("the uWebSockets seam", () => {
     const imitation = { name: "imitation", path: "@trufflesuite/uws-js-unofficial/dist/index.js" };
     const missing = { name: "missing", path: "@trufflesuite/uws-js-unofficial/binaries/none.node" };
     expect(() => loadUws([imitation, missing])).toThrow(UwsUnavailable);
-    expect(() => loadUws([imitation, missing])).toThrow(/imitation: .* is not the native addon\n.*missing: .* is not installed/);
+    expect(() => loadUws([imitation, missing])).toThrow(
+      /imitation: .* is not the native addon\n.*missing: .* is not installed/,
+    );
   });
 
   test("[LIFE2] options that would abort the process are refused", () => {

@@ -106,7 +106,10 @@ describe("log pages", () => {
           const first = after + 2 - (after % 2);
           const all = Array.from({ length: 200 }, (_, i) => first + 2 * i).filter((n) => n <= 400);
           const entries = all.slice(0, count).map((n) => entry(n));
-          resolve({ entries, end: entries.length === all.length || (entries.at(-1)?.streamSeq ?? 0) >= upTo });
+          resolve({
+            entries,
+            end: entries.length === all.length || (entries.at(-1)?.streamSeq ?? 0) >= upTo,
+          });
           await new Promise((done) => setImmediate(done));
         };
         reads.push({ after, upTo, answer });
@@ -149,7 +152,9 @@ describe("log pages", () => {
     let fail = true;
     const pages = new Pages(
       () =>
-        fail ? Promise.reject(new Error("away")) : Promise.resolve({ entries: [entry(5)], end: true }),
+        fail
+          ? Promise.reject(new Error("away"))
+          : Promise.resolve({ entries: [entry(5)], end: true }),
       new Budget(1e9),
       () => 0,
     );

@@ -2,7 +2,10 @@ import { describe, expect, test } from "vitest";
 import { resumeRun, resumeSession } from "../src/fanout/resume.ts";
 
 const found = { streamSeq: 50, prev: 40, firstSeq: 10, lastSeq: 13, tag: "mine" };
-const at = (streamSeq: number, next: number): object => ({ kind: "resume", position: { streamSeq, next } });
+const at = (streamSeq: number, next: number): object => ({
+  kind: "resume",
+  position: { streamSeq, next },
+});
 const reset = (reason: string): object => ({ kind: "reset", reason });
 
 describe("resuming a run", () => {
@@ -20,19 +23,29 @@ describe("resuming a run", () => {
   });
 
   test("[RES3] its message gone, and more: expired", () => {
-    expect(resumeRun({ seq: 8, streamSeq: 39, tag: "mine" }, "mine", found)).toEqual(reset("cursor_expired"));
-    expect(resumeRun({ seq: 8, streamSeq: 39, tag: "mine" }, "mine", undefined)).toEqual(reset("cursor_expired"));
+    expect(resumeRun({ seq: 8, streamSeq: 39, tag: "mine" }, "mine", found)).toEqual(
+      reset("cursor_expired"),
+    );
+    expect(resumeRun({ seq: 8, streamSeq: 39, tag: "mine" }, "mine", undefined)).toEqual(
+      reset("cursor_expired"),
+    );
   });
 
   test("[RES4] another run's or another incarnation's cursor is invalid", () => {
-    expect(resumeRun({ seq: 13, streamSeq: 50, tag: "other" }, "mine", found)).toEqual(reset("cursor_invalid"));
+    expect(resumeRun({ seq: 13, streamSeq: 50, tag: "other" }, "mine", found)).toEqual(
+      reset("cursor_invalid"),
+    );
   });
 
   test("[RES4] a seq that is not in the message it names is invalid", () => {
     for (const seq of [9, 14]) {
-      expect(resumeRun({ seq, streamSeq: 50, tag: "mine" }, "mine", found)).toEqual(reset("cursor_invalid"));
+      expect(resumeRun({ seq, streamSeq: 50, tag: "mine" }, "mine", found)).toEqual(
+        reset("cursor_invalid"),
+      );
     }
-    expect(resumeRun({ seq: 12, streamSeq: 49, tag: "mine" }, "mine", found)).toEqual(reset("cursor_invalid"));
+    expect(resumeRun({ seq: 12, streamSeq: 49, tag: "mine" }, "mine", found)).toEqual(
+      reset("cursor_invalid"),
+    );
   });
 
   test("[RES8] having seen nothing it begins at the first event, unless that is gone", () => {
@@ -49,8 +62,12 @@ describe("resuming a session", () => {
   test("[RES6] its own message must be there, of the same run", () => {
     const cursor = { seq: 11, streamSeq: 50, tag: "mine" };
     expect(resumeSession(cursor, "origin", found)).toEqual(at(50, 12));
-    expect(resumeSession(cursor, "origin", { ...found, tag: "other" })).toEqual(reset("cursor_invalid"));
-    expect(resumeSession(cursor, "origin", { ...found, streamSeq: 51 })).toEqual(reset("cursor_expired"));
+    expect(resumeSession(cursor, "origin", { ...found, tag: "other" })).toEqual(
+      reset("cursor_invalid"),
+    );
+    expect(resumeSession(cursor, "origin", { ...found, streamSeq: 51 })).toEqual(
+      reset("cursor_expired"),
+    );
     expect(resumeSession(cursor, "origin", undefined)).toEqual(reset("cursor_expired"));
   });
 
@@ -58,6 +75,8 @@ describe("resuming a session", () => {
     const cursor = { seq: 0, streamSeq: 45, tag: "origin" };
     expect(resumeSession(cursor, "origin", found)).toEqual(at(45, 0));
     expect(resumeSession(cursor, "elsewhere", found)).toEqual(reset("cursor_invalid"));
-    expect(resumeSession(cursor, "origin", { ...found, prev: 46 })).toEqual(reset("cursor_expired"));
+    expect(resumeSession(cursor, "origin", { ...found, prev: 46 })).toEqual(
+      reset("cursor_expired"),
+    );
   });
 });

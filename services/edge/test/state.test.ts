@@ -10,7 +10,10 @@ import {
   OPENED,
 } from "../src/session/state.ts";
 
-function run(state: ConnectionState, ...happenings: Happening[]): { state: ConnectionState; effects: Effect[] } {
+function run(
+  state: ConnectionState,
+  ...happenings: Happening[]
+): { state: ConnectionState; effects: Effect[] } {
   const effects: Effect[] = [];
   for (const happening of happenings) {
     const step = next(state, happening);
@@ -22,9 +25,19 @@ function run(state: ConnectionState, ...happenings: Happening[]): { state: Conne
 
 const command = (fields: object): Happening => ({ kind: "command", command: fields as Command });
 const subscribe = (id: string, session: string, run_id?: string): Happening =>
-  command({ type: "subscribe", id, session_id: session, ...(run_id ? { run_id } : {}), payload: {} });
-const unreadable: Happening = { kind: "unreadable", frame: { code: "malformed", message: "no JSON" } };
-const sent = (effects: Effect[]): object[] => effects.flatMap((e) => (e.do === "send" ? [e.frame] : []));
+  command({
+    type: "subscribe",
+    id,
+    session_id: session,
+    ...(run_id ? { run_id } : {}),
+    payload: {},
+  });
+const unreadable: Happening = {
+  kind: "unreadable",
+  frame: { code: "malformed", message: "no JSON" },
+};
+const sent = (effects: Effect[]): object[] =>
+  effects.flatMap((e) => (e.do === "send" ? [e.frame] : []));
 
 describe("a connection's state", () => {
   test("[SUB2] a run and its session overlap, whichever came first; other runs do not", () => {
@@ -37,7 +50,11 @@ describe("a connection's state", () => {
       subscribe("c5", "s2"),
       subscribe("c6", "s2", "r1"),
     );
-    expect(effects.filter((e) => e.do === "attach").map((e) => e.id)).toEqual(["sub_1", "sub_2", "sub_3"]);
+    expect(effects.filter((e) => e.do === "attach").map((e) => e.id)).toEqual([
+      "sub_1",
+      "sub_2",
+      "sub_3",
+    ]);
     expect(sent(effects)).toMatchObject([
       { type: "error", code: "already_subscribed", id: "c3" },
       { type: "error", code: "already_subscribed", id: "c4" },
@@ -70,7 +87,10 @@ describe("a connection's state", () => {
       command({ type: "unsubscribe", id: "u", payload: { subscription_id: "sub_1" } }),
       subscribe("c2", "s", "r"),
     );
-    expect(sent(effects)).toMatchObject([{ code: "not_found", id: "c1" }, { code: "not_found", id: "u" }]);
+    expect(sent(effects)).toMatchObject([
+      { code: "not_found", id: "c1" },
+      { code: "not_found", id: "u" },
+    ]);
     expect(effects.at(-1)).toMatchObject({ do: "attach", id: "sub_2" });
   });
 
@@ -78,18 +98,31 @@ describe("a connection's state", () => {
     const heartbeat = command({ type: "heartbeat", id: "h", payload: { ts: 1 } });
     const forgiven = Array.from({ length: 40 }, () => [unreadable, heartbeat]).flat();
     expect(run(OPENED, ...forgiven).state.phase).toBe("open");
-    const { state, effects } = run(OPENED, subscribe("c", "s"), ...Array<Happening>(MAX_STRIKES).fill(unreadable));
+    const { state, effects } = run(
+      OPENED,
+      subscribe("c", "s"),
+      ...Array<Happening>(MAX_STRIKES).fill(unreadable),
+    );
     expect(state.phase).toBe("closed");
     expect(sent(effects)).toHaveLength(MAX_STRIKES);
-    expect(effects.slice(-2)).toMatchObject([{ do: "close", code: 4400 }, { do: "detach", id: "sub_1" }]);
+    expect(effects.slice(-2)).toMatchObject([
+      { do: "close", code: 4400 },
+      { do: "detach", id: "sub_1" },
+    ]);
   });
 
   test("[CON7] commands on their way are bounded; an answer makes room", () => {
-    const start = (id: string): Happening => command({ type: "run.start", id, session_id: "s", payload: {} });
+    const start = (id: string): Happening =>
+      command({ type: "run.start", id, session_id: "s", payload: {} });
     const full = run(OPENED, ...Array.from({ length: MAX_PENDING + 1 }, (_, i) => start(`c${i}`)));
     expect(full.effects.filter((e) => e.do === "execute")).toHaveLength(MAX_PENDING);
     expect(sent(full.effects)).toMatchObject([
-      { type: "command.rejected", id: `c${MAX_PENDING}`, code: "rate_limited", retry_after_ms: 1_000 },
+      {
+        type: "command.rejected",
+        id: `c${MAX_PENDING}`,
+        code: "rate_limited",
+        retry_after_ms: 1_000,
+      },
     ]);
     const frame = { type: "command.accepted", id: "c0", run_id: "r", duplicate: false } as const;
     const after = run(full.state, { kind: "answered", frame }, start("again"));

@@ -38,7 +38,7 @@ export function refusal(code: ErrorCode, message: string, retryAfterMs?: number)
 }
 
 /** When NATS does not answer. Short, since it is mostly a leader's election. */
-export const UNAVAILABLE_RETRY_MS = 1_000;
+const UNAVAILABLE_RETRY_MS = 1_000;
 
 /** The refusal that a failed call of the broker stands for; `internal` for what nobody foresaw. */
 export function refusalOf(error: unknown): Refusal {

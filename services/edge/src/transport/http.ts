@@ -26,6 +26,9 @@ export interface HttpOptions {
   readonly log: Log;
 }
 
+/** An over-long body is read to its end, without being kept, up to this many times the limit. */
+const HEARD_OUT = 16;
+
 /**
  * Serves the routes over uWebSockets. Its rules, each of which costs the process when broken:
  * `onAborted` first, nothing thrown out of a handler, nothing of `req` after the first await,
@@ -116,13 +119,19 @@ class Exchange {
     this.#res?.onData((chunk, isLast) => {
       if (this.#res === undefined) return;
       bytes += chunk.byteLength;
-      if (bytes > maxBytes) {
-        this.reply(problem("too_large", `a body may have ${maxBytes} bytes`), true);
+      if (bytes <= maxBytes) {
+        // A copy: the chunk is neutered when this returns.
+        chunks.push(Buffer.from(Buffer.from(chunk)));
+        if (isLast) whole(Buffer.concat(chunks));
         return;
       }
-      // A copy: the chunk is neutered when this returns.
-      chunks.push(Buffer.from(Buffer.from(chunk)));
-      if (isLast) whole(Buffer.concat(chunks));
+      // Heard out, since a client that is still sending does not read: closed on at once, it would
+      // see a reset and no answer. But not for ever.
+      chunks.length = 0;
+      const isEndless = bytes > HEARD_OUT * maxBytes;
+      if (isLast || isEndless) {
+        this.reply(problem("too_large", `a body may have ${maxBytes} bytes`), isEndless);
+      }
     });
   }
 

@@ -6,7 +6,7 @@ export interface Listener {
 }
 
 /** The port cannot be listened on. The message names it and the setting it came from. */
-export class PortUnavailable extends Error {
+class PortUnavailable extends Error {
   override readonly name = "PortUnavailable";
 }
 

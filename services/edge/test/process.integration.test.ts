@@ -1,0 +1,107 @@
+import {
+  eventually,
+  freePort,
+  startEdge,
+  startNats,
+  type Edge,
+  type NatsServer,
+} from "@throughline/testkit";
+import { spawn } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { WebSocket } from "ws";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+const MAIN = fileURLToPath(new URL("../dist/main.js", import.meta.url));
+let nats: NatsServer;
+
+beforeAll(async () => {
+  nats = await startNats();
+});
+afterAll(() => nats.dispose());
+
+/** Runs the service until it exits by itself. */
+function start(env: Record<string, string>): Promise<{ code: number | null; stderr: string }> {
+  return new Promise((resolve) => {
+    const child = spawn(process.execPath, [MAIN], {
+      env: { PATH: process.env["PATH"], TL_NATS_URL: nats.url, TL_ADMIN_PORT: "0", ...env },
+    });
+    let stderr = "";
+    child.stderr.on("data", (chunk: Buffer) => (stderr += chunk.toString("utf8")));
+    child.on("exit", (code) => resolve({ code, stderr }));
+  });
+}
+
+function connect(port: number): Promise<WebSocket> {
+  return new Promise((resolve, reject) => {
+    const ws = new WebSocket(`ws://127.0.0.1:${port}/v1/connect`, [
+      "throughline.v1",
+      "bearer.dev.acme.ann",
+    ]);
+    ws.once("message", () => resolve(ws));
+    ws.once("error", reject);
+  });
+}
+
+describe("the process", () => {
+  test("[LIFE1] a taken port ends the start with a text that names it and its setting", async () => {
+    const edge = await startEdge({ natsUrl: nats.url });
+    const own = await start({ TL_PORT: String(edge.port) });
+    expect(own.code).toBe(1);
+    expect(own.stderr).toMatch(new RegExp(`cannot listen on 127.0.0.1:${edge.port}.*TL_PORT`));
+    const shared = await start({ TL_PORT: "0", TL_SHARED_PORT: String(edge.port) });
+    expect(shared.stderr).toMatch(
+      new RegExp(`cannot listen on 127.0.0.1:${edge.port}.*TL_SHARED_PORT`),
+    );
+    const admin = await start({ TL_PORT: "0", TL_ADMIN_PORT: new URL(edge.adminUrl).port });
+    expect(admin.code).toBe(1);
+    expect(admin.stderr).toContain(new URL(edge.adminUrl).port);
+    await edge.dispose();
+  });
+
+  test("[LIFE1] wrong settings are all named at once", async () => {
+    const { code, stderr } = await start({ TL_PORT: "eighty", TL_DEV_TOKENS: "maybe" });
+    expect(code).toBe(1);
+    expect(stderr).toContain("TL_PORT");
+    expect(stderr).toContain("TL_DEV_TOKENS");
+  });
+
+  test("[LIFE1] [INV10] two processes share a port; when one is killed the other takes its clients", async () => {
+    const sharedPort = await freePort();
+    const edges: Edge[] = [];
+    for (let i = 0; i < 2; i += 1) edges.push(await startEdge({ natsUrl: nats.url, sharedPort }));
+    const sockets = await Promise.all(Array.from({ length: 20 }, () => connect(sharedPort)));
+    const counts = await Promise.all(edges.map(connections));
+    expect(counts[0]! + counts[1]!).toBe(20);
+    expect(Math.min(...counts)).toBeGreaterThan(0);
+    let cut = 0;
+    for (const ws of sockets) ws.on("close", () => (cut += 1)).on("error", () => undefined);
+    await edges[0]!.kill();
+    await eventually(() => cut === counts[0]);
+    const back = await Promise.all(Array.from({ length: counts[0]! }, () => connect(sharedPort)));
+    expect(await connections(edges[1]!)).toBe(20);
+    for (const ws of [...sockets, ...back]) ws.terminate();
+    await edges[1]!.dispose();
+  });
+
+  test("[LIFE3] [AUTH1] SIGTERM: not ready, goaway, 1012, exit 0; dev tokens only where they are allowed", async () => {
+    const edge = await startEdge({ natsUrl: nats.url, env: { TL_DRAIN_DELAY_MS: "300" } });
+    const ws = await connect(edge.port);
+    const frames: string[] = [];
+    ws.on("message", (data: Buffer) => frames.push(data.toString("utf8")));
+    const closed = new Promise<number>((resolve) => ws.on("close", resolve));
+    process.kill(edge.pid, "SIGTERM");
+    await eventually(async () => (await fetch(`${edge.adminUrl}/readyz`)).status === 503);
+    expect(await closed).toBe(1012);
+    expect(frames.some((frame) => frame.includes('"goaway"'))).toBe(true);
+    const exit = await edge.exited;
+    expect(exit.code).toBe(0);
+    const strict = await startEdge({ natsUrl: nats.url, env: { TL_DEV_TOKENS: "0" } });
+    await expect(connect(strict.port)).rejects.toThrow("401");
+    await strict.dispose();
+  });
+});
+
+async function connections(edge: Edge): Promise<number> {
+  const text = await (await fetch(`${edge.adminUrl}/metrics`)).text();
+  return Number(/^throughline_edge_connections\{.*\} (\d+)$/m.exec(text)?.[1]);
+}
