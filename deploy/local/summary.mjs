@@ -14,8 +14,12 @@ export function summary(plan) {
   ];
   const tryIt = (/** @type {string[]} */ ...more) => {
     const flags = [...(plan.port === 8080 ? [] : ["--port", plan.port]), ...more];
-    return ["npm run try", ...(flags.length > 0 ? ["--", ...flags] : [])].join(" ").padEnd(24);
+    return ["npm run try", ...(flags.length > 0 ? ["--", ...flags] : [])].join(" ");
   };
+  const tries = [
+    [tryIt(), "an agent reports on this folder: started at edge-1, followed at edge-2"],
+    [tryIt("--kill"), "the same, and edge-2 is killed on the way: the text goes on where it was"],
+  ];
   return `
 ${bold("Throughline is running.")}  ${dim("Ctrl-C stops it and leaves nothing running.")}
 
@@ -28,7 +32,6 @@ ${bold("Throughline is running.")}  ${dim("Ctrl-C stops it and leaves nothing ru
 
 Try, in another terminal:
 
-  ${tryIt()} ${dim("an agent reports on this folder: started at edge-1, followed at edge-2")}
-  ${tryIt("--kill")} ${dim("the same, and edge-2 is killed on the way: the text goes on where it was")}
+${tries.map(([command, what]) => `  ${command}\n      ${dim(what ?? "")}`).join("\n")}
 `;
 }
