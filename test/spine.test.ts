@@ -1,4 +1,5 @@
 /** A run from end to end, on this very repository, over real processes. */
+import { createClient as createBrowserClient } from "@throughline/client";
 import { createClient, type FollowItem } from "@throughline/client/node";
 import {
   type DurableEvent,
@@ -10,6 +11,7 @@ import {
 import { type Edge, eventually } from "@throughline/testkit";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { WebSocket } from "ws";
 import { startWorld, type World } from "./world.ts";
 
 const REPOSITORY = fileURLToPath(new URL("..", import.meta.url));
@@ -85,6 +87,16 @@ describe("repo-report on this repository", () => {
     expect((await started.done).status).toBe("completed");
     starter.close();
     follower.close();
+  });
+
+  test("[CLI10] as a browser brings it, the token is taken by a real edge, and a wrong one is not", async () => {
+    const browser = createBrowserClient({ url: one.url, token: TOKEN, webSocket: WebSocket });
+    expect(await browser.createSession()).toMatch(/^ses_/);
+    browser.close();
+    const wrong = createBrowserClient({ url: one.url, token: "no-token", webSocket: WebSocket });
+    await expect(wrong.createSession()).rejects.toMatchObject({
+      closed: { kind: "refused", code: 4401 },
+    });
   });
 
   test("[INV10] its edge is killed in mid-run: the client goes on at the other one from its cursor", async () => {

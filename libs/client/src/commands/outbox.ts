@@ -48,12 +48,12 @@ export interface OutboxOptions {
 }
 
 /** Commands without an answer. More than this, and the user is not typing but something is looping. */
-export const MAX_OUTSTANDING = 1_000;
+const MAX_OUTSTANDING = 1_000;
 /**
  * Commands on the wire at a time. A server bounds how many it lets wait on one connection, and refuses
  * the rest for a moment; sent again one by one, they would lose their order.
  */
-export const MAX_ON_WIRE = 32;
+const MAX_ON_WIRE = 32;
 /** With back-off up to the cap: about two minutes in which a server may find its feet. */
 const MAX_REFUSALS = 8;
 

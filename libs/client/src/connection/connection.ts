@@ -39,7 +39,7 @@ export interface ConnectionHooks {
  * Milliseconds. A server that answers heartbeats and not what it was asked has lost the question; it is
  * asked again, with the same ids, on a new connection.
  */
-export const ANSWER_TIMEOUT_MS = 30_000;
+const ANSWER_TIMEOUT_MS = 30_000;
 
 export class Connection {
   readonly #options: ConnectionOptions;

@@ -107,9 +107,9 @@ export interface Step {
 }
 
 /** Milliseconds. A SYN that nobody answers would else be waited for for minutes. */
-export const CONNECT_TIMEOUT_MS = 10_000;
+const CONNECT_TIMEOUT_MS = 10_000;
 /** A connection that lived this long shows that the server is well: the next wait starts small again. */
-export const SETTLED_MS = 5_000;
+const SETTLED_MS = 5_000;
 const MISSED_LIMIT = 2;
 
 const SILENCE: Failure = { kind: "silence" };

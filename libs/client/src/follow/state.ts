@@ -25,7 +25,7 @@ export interface Book<S> {
 }
 
 /** Finished runs that a session's state keeps. The server's own snapshots are of as many. */
-export const FINISHED_RUNS_KEPT = 20;
+const FINISHED_RUNS_KEPT = 20;
 
 export function runBook(runId: string): Book<RunState> {
   return {
