@@ -242,6 +242,13 @@ export const harmful: readonly Row[] = [
     "payload.input[0]: is no finite number",
   ],
   [
+    "what JSON makes something else of",
+    start({ input: [new Date(0)] }),
+    "invalid",
+    "payload.input[0]",
+    "payload.input[0]: is no JSON value",
+  ],
+  [
     "what JSON does not have",
     start({ input: [1n] }),
     "invalid",

@@ -70,7 +70,9 @@ describe("merge patch", () => {
 
   it("[PAT2] leaves out what a target brought along", () => {
     const target: unknown = JSON.parse('{"__proto__":{"polluted":1},"a":1}');
-    expect(JSON.stringify(mergePatch(target, { b: 2 }))).toBe('{"a":1,"b":2}');
+    const merged = mergePatch(target, { b: 2 });
+    expect(JSON.stringify(merged)).toBe('{"a":1,"b":2}');
+    expect(Object.getPrototypeOf(merged)).toBe(Object.prototype);
   });
 
   it("[PAT3] shares what stays, and gives the target back if nothing changes", () => {

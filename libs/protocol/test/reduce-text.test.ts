@@ -129,6 +129,20 @@ describe("text", () => {
     expect(reduce(state, event)).toBe(state);
   });
 
+  it("[RED10] a message's end drops what is live in it", () => {
+    const payload = { message_id: "msg_1", length: 2, finish_reason: "stop" };
+    const ended = after(writing, chunk(0, "ab"), delta(2, "c"), {
+      type: "message.completed",
+      payload,
+    });
+    expect(first(ended)).toMatchObject({
+      text: "ab",
+      live: "",
+      status: "completed",
+      finish_reason: "stop",
+    });
+  });
+
   it("[RED11] a delta looks at no text, neither its message's nor another's", () => {
     const forbidden = { message_id: "msg_0" } as MessageState;
     Object.defineProperty(forbidden, "text", {

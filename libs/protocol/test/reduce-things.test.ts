@@ -203,6 +203,8 @@ describe("results", () => {
       payload: { name: "n", value: 0 },
     });
     expect(state.emits).toEqual({ "run/n": 2, "run/a#b/n": 1 });
+    // A name that every object has by itself.
+    expect(after(running, emit("constructor#0")).emits).toEqual({ constructor: 1 });
   });
 
   it("[RED21] usage adds up, and the run's end has the last word", () => {
