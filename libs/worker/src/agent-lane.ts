@@ -34,8 +34,14 @@ export class AgentLane {
     if (this.#stopped) throw this.#stopped;
   }
 
-  get stopped(): RunStopped | undefined {
-    return this.#stopped;
+  /**
+   * Once the run is stopped: a rejection with what stopped it, a turn of the event loop later. An agent
+   * that catches everything and tries again would else keep the process, and every other run, from moving.
+   */
+  refusal(): Promise<never> | undefined {
+    const stopped = this.#stopped;
+    if (stopped === undefined) return undefined;
+    return new Promise((_, reject) => setImmediate(() => reject(stopped)));
   }
 
   /** Nothing the agent does reaches the log from now on. */
@@ -54,7 +60,8 @@ export class AgentLane {
 
   #append(event: NewEvent): Promise<StoredAt> {
     const { writer } = this.#options;
-    if (this.#stopped) return Promise.reject(this.#stopped);
+    const refusal = this.refusal();
+    if (refusal) return refusal;
     let checked: NewEvent;
     try {
       checked = checkEvent(event, this.#options);
@@ -115,11 +122,11 @@ export class AgentLane {
     let before: Promise<unknown> | undefined = this.#waiting > 0 ? started : undefined;
     started.catch(() => (before = started));
     const ready = async (): Promise<void> => {
-      this.check();
+      await this.refusal();
       if (before === undefined) return;
       await before;
       before = undefined;
-      this.check();
+      await this.refusal();
     };
     return {
       get length() {

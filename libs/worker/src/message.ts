@@ -11,8 +11,8 @@ export interface MessageRequest {
 
 /** An earlier attempt has stored it whole: what the agent writes again is swallowed. */
 export function storedMessage(lane: AgentLane): Message {
-  const swallow = async (): Promise<void> => lane.check();
-  return { stored: true, write: () => handled(swallow()), end: () => handled(swallow()) };
+  const swallow = (): Promise<void> => handled(lane.refusal() ?? Promise.resolve());
+  return { stored: true, write: swallow, end: swallow };
 }
 
 /** The messages of a scope that were begun and not ended. */
@@ -34,7 +34,6 @@ export class OpenMessages {
     const text = lane.text(messageId, stepId, started);
     let ending: Promise<void> | undefined;
     const end = async (reason: string): Promise<void> => {
-      lane.check();
       await text.end();
       await lane.append({
         type: "message.completed",

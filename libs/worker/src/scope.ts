@@ -34,14 +34,16 @@ function openScope(run: ScopeRun, place: Place, stepId?: string): Opened {
   const within = stepId === undefined ? {} : { step_id: stepId };
 
   const counted = async (event: NewEvent): Promise<void> => {
-    lane.check();
+    const refusal = lane.refusal();
+    if (refusal) return refusal;
     const { key, scope, n } = place.nextUnnamed("@emit");
     if (n <= done.emitted(scope)) return;
     await lane.append({ ...event, ...within, key });
   };
 
   const record = async ({ name, args, result }: RecordedToolCall): Promise<void> => {
-    lane.check();
+    const refusal = lane.refusal();
+    if (refusal) return refusal;
     const { key } = place.nextUnnamed("@tool");
     const held = done.toolCall(key);
     if (held?.status === "completed" || held?.status === "failed") return;
@@ -102,7 +104,8 @@ interface StepRequest<T> {
 async function runStep<T>(run: ScopeRun, place: Place, request: StepRequest<T>): Promise<T> {
   const { lane, gate } = run;
   const { name, parent } = request;
-  lane.check();
+  const refusal = lane.refusal();
+  if (refusal) return refusal;
   const { key } = place.next(name);
   const done = run.done.step(key);
   if (done?.status === "failed" && done.error) throw errorOf(done.error);

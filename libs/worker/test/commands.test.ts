@@ -1,5 +1,5 @@
 import { type Broker, openBroker } from "@throughline/broker";
-import { eventually, type NatsServer, startNats } from "@throughline/testkit";
+import { eventually, natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { defineAgent } from "../src/index.ts";
 import {
@@ -137,22 +137,53 @@ describe("run.cancel", () => {
     expect(worker.logged.join("\n")).toContain("ignores its signal");
   });
 
+  it("[FIN4] an agent that catches everything and tries again keeps nobody else from moving", async () => {
+    const reached = latch();
+    let over = false;
+    const agent = defineAgent({
+      name: unique("stubborn"),
+      run: async (ctx) => {
+        const message = ctx.message();
+        reached.open();
+        while (!over) {
+          await ctx.emit("again", 1).catch(() => undefined);
+          await message.write("again").catch(() => undefined);
+          await message.end().catch(() => undefined);
+          await ctx.step("again", () => 1).catch(() => undefined);
+        }
+      },
+    });
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    await reached.opened;
+    await command(broker, ref, "run.cancel");
+    expect((await ended(broker, ref)).at(-1)?.type).toBe("run.cancelled");
+    over = true;
+  });
+
   it("[CMDW6] stored while the agent returns, it is not overridden by the outcome", async () => {
     const reached = latch();
     const agent = defineAgent({
       name: unique("quick"),
       run: async () => {
-        // Stored before the agent returns; whether the live copy has come by then is chance.
+        // Stored before the agent returns; its live copy never comes.
         await command(broker, ref, "run.cancel");
         reached.open();
         return "done";
       },
     });
     const ref = freshRef();
-    await hosted(agent);
+    const proxy = await tcpProxy({ port: nats.port });
+    const filter = natsFilter((m) => (m.subject.startsWith("tl.cl.") ? "drop" : "pass"));
+    proxy.tap(filter.tap);
+    const worker = await startWorker(proxy.address, [agent]);
     await startRun(broker, agent.name, { ref });
     await reached.opened;
     expect((await ended(broker, ref)).at(-1)?.type).toBe("run.cancelled");
+    expect(filter.dropped).toBe(1);
+    await worker.stop();
+    await worker.die();
+    proxy.close();
   });
 });
 

@@ -112,3 +112,34 @@ describe("an outage longer than the lease", () => {
     expect(second.active).toBe(0);
   });
 });
+
+describe("signs of life that are lost", () => {
+  it("[HOST4] leave the run where it is: whoever gets it asks its owner first", async () => {
+    const hold = latch();
+    const agent = defineAgent({
+      name: unique("quiet"),
+      run: (ctx) => hold.opened.then(() => ctx.attempt),
+    });
+    const first = await startWorker(nats.url, [agent], { capacity: 1 });
+    workers.push(first);
+    const { nc, jsm } = first.broker;
+    const publish = nc.publish.bind(nc);
+    nc.publish = (subject, payload, options) => {
+      if (payload !== "+WPI") publish(subject, payload, options);
+    };
+    const ref = await startRun(first.broker, agent.name);
+    await eventually(() => first.active === 1);
+    await hosted(agent);
+    // Without room the first asks for no more: each redelivery comes to the second.
+    await eventually(async () => {
+      const { delivered } = await jsm.consumers.info(
+        `TL_EV_${first.broker.shardOf(ref.session)}`,
+        `agent_${agent.name}`,
+      );
+      return delivered.consumer_seq >= 4;
+    });
+    hold.open();
+    const events = await ended(first.broker, ref);
+    expect(reduced(ref, events).output).toBe(1);
+  });
+});

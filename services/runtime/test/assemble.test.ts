@@ -1,8 +1,9 @@
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { openAssembler, type Piece } from "../src/replay/assemble.ts";
 import { parseChunk } from "../src/replay/chunk.ts";
-import { fixture } from "./recordings.ts";
+import { RECORDINGS } from "./recordings.ts";
 
 function piecesOf(source: string): Piece[] {
   const assembler = openAssembler();
@@ -15,7 +16,7 @@ function piecesOf(source: string): Piece[] {
 
 describe("assembling a recording", () => {
   it("[RPL2] puts tool calls together from pieces that alternate, at the finish", () => {
-    const pieces = piecesOf(readFileSync(fixture("tool-call.jsonl"), "utf8"));
+    const pieces = piecesOf(readFileSync(join(RECORDINGS, "tool-call.jsonl"), "utf8"));
     expect(pieces.slice(-4)).toEqual([
       { kind: "tool_call", name: "weather", args: { location: "San Francisco" } },
       { kind: "tool_call", name: "weather", args: { location: "Oslo" } },

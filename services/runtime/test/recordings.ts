@@ -1,18 +1,17 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 
-export const FIXTURES: string = join(import.meta.dirname, "fixtures");
+/** Made by hand, in the form of a provider's; also what the agent's example names. */
+export const RECORDINGS: string = resolve(import.meta.dirname, "../recordings");
 
-export function fixture(name: string): string {
-  return join(FIXTURES, name);
-}
+const CHECKOUT = resolve(import.meta.dirname, "../../..");
 
-/** Recordings of real providers, where somebody has laid them beside the checkout. */
-const BESIDE = resolve(import.meta.dirname, "../../../../shared/data/llm-streams");
-
+/** Streams of real providers, where somebody has laid a folder with `data/llm-streams` beside the checkout. */
 export function realRecordings(): string[] {
-  if (!existsSync(BESIDE)) return [];
-  return readdirSync(BESIDE)
-    .filter((name) => name.endsWith(".jsonl"))
-    .map((name) => join(BESIDE, name));
+  const beside = resolve(CHECKOUT, "..");
+  return readdirSync(beside)
+    .map((name) => join(beside, name, "data", "llm-streams"))
+    .filter((folder) => existsSync(folder))
+    .flatMap((folder) => readdirSync(folder).map((name) => join(folder, name)))
+    .filter((file) => file.endsWith(".jsonl"));
 }

@@ -6,7 +6,7 @@ import { createWorker, type Worker } from "@throughline/worker";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openRoots, replay, type ReplayOutput } from "../src/index.ts";
 import { ended, shownText, startRun } from "./follow.ts";
-import { FIXTURES, realRecordings } from "./recordings.ts";
+import { RECORDINGS, realRecordings } from "./recordings.ts";
 
 let nats: NatsServer;
 let broker: Broker;
@@ -20,7 +20,7 @@ beforeAll(async () => {
   const beside = realRecordings()
     .slice(0, 1)
     .map((file) => dirname(file));
-  const roots = await openRoots([FIXTURES, scratch, ...beside]);
+  const roots = await openRoots([RECORDINGS, scratch, ...beside]);
   worker = createWorker({ broker, agents: [replay({ roots })] });
   await worker.start();
 });
@@ -45,7 +45,7 @@ describe("replay", () => {
   it("[RPL1] plays text and usage", async () => {
     const ref = await startRun(broker, "replay", { file: "text.jsonl", speed: 1000 });
     const { state } = await ended(broker, ref);
-    const expected = told(join(FIXTURES, "text.jsonl"));
+    const expected = told(join(RECORDINGS, "text.jsonl"));
     expect(shownText(state)).toBe(expected.text);
     expect(state.messages).toHaveLength(1);
     expect(state.messages[0]?.finish_reason).toBe("stop");
@@ -88,7 +88,7 @@ describe("replay", () => {
       const at = (type: string): number => events.find((event) => event.type === type)?.ts ?? NaN;
       return at("run.completed") - at("run.started");
     };
-    const { chunks } = told(join(FIXTURES, "text.jsonl"));
+    const { chunks } = told(join(RECORDINGS, "text.jsonl"));
     const plain = await timed(1);
     expect(plain).toBeGreaterThan((chunks - 2) * 20);
     expect(await timed(4)).toBeLessThan(plain / 1.5);

@@ -223,9 +223,26 @@ describe("git history", () => {
   });
 
   it("[REP8] runs nothing that the repository's own configuration names", async () => {
-    const trap = join(root, "trap.sh");
+    const script = (name: string, body: string): string => {
+      writeFileSync(join(root, name), `#!/bin/sh\n${body}\n`, { mode: 0o755 });
+      return join(root, name);
+    };
+    // A commit that claims to be signed: with log.showSignature git asks gpg.program about it.
+    const signature = "-----BEGIN PGP SIGNATURE-----\\n\\nx\\n-----END PGP SIGNATURE-----\\n";
+    const sign = `cat > /dev/null; echo "[GNUPG:] SIG_CREATED x" >&2; printf -- '${signature}'`;
+    writeFileSync(join(repo, "signed.txt"), "");
+    git("add", "signed.txt");
+    git(
+      "-c",
+      `gpg.program=${script("sign.sh", sign)}`,
+      "commit",
+
+      "-S",
+      "-m",
+      "Signed",
+    );
     const sprung = join(root, "sprung");
-    writeFileSync(trap, `#!/bin/sh\ntouch ${sprung}\n`, { mode: 0o755 });
+    const trap = script("trap.sh", `touch ${sprung}`);
     for (const name of [
       "core.fsmonitor",
       "core.pager",
@@ -237,7 +254,8 @@ describe("git history", () => {
     }
     git("config", "log.showSignature", "true");
     const history = await gitHistory({ folder: repo, root, searchPath, signal: never });
-    expect(history).toMatchObject({ kind: "history", total: 2 });
+    expect(history).toMatchObject({ kind: "history", total: 3 });
+    expect(JSON.stringify(history)).toContain("Add the rest");
     expect(existsSync(sprung)).toBe(false);
   });
 

@@ -47,7 +47,8 @@ export function replay({ roots }: { readonly roots: Roots }): Agent {
     name: "replay",
     description:
       "Plays a recorded provider stream (JSON lines of chat-completion chunks): messages, reasoning, tool calls, usage.",
-    examples: [{ file: "recording.jsonl", speed: 4 }],
+    // Of this repository, which `npm start` allows.
+    examples: [{ file: "services/runtime/recordings/tool-call.jsonl", speed: 1 }],
     input: (raw) => inputSchema.parse(raw),
     run: (ctx) => play(ctx, roots),
   });

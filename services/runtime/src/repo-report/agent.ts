@@ -47,7 +47,7 @@ export function repoReport(options: RepoReportOptions): Agent {
     name: "repo-report",
     description:
       "Walks and reads a folder and streams a Markdown report: languages, sizes, longest files, notes, git history.",
-    examples: [{ path: options.roots.paths[0] ?? "." }],
+    examples: [{ path: "." }],
     input: (raw) => inputSchema.parse(raw),
     run: (ctx) => report(ctx, options),
   });

@@ -32,8 +32,6 @@ const SAFE = [
   "-c",
   "core.hooksPath=/dev/null",
   "-c",
-  "log.showSignature=false",
-  "-c",
   "protocol.allow=never",
 ];
 
