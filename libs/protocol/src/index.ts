@@ -9,12 +9,7 @@ export {
   type CloseCodeName,
   type Reconnect,
 } from "./close-codes.ts";
-export {
-  COMMAND_KINDS,
-  isCommandType,
-  isRunCommandType,
-  type RunCommandType,
-} from "./command-kinds.ts";
+export { COMMAND_KINDS, isRunCommandType, type RunCommandType } from "./command-kinds.ts";
 export type { Command, CommandOf, CommandPayload, CommandType } from "./commands/catalogue.ts";
 export type { Decision, ToolReport } from "./commands/response.ts";
 export type {
@@ -34,7 +29,6 @@ export {
   isDurableType,
   isEphemeralType,
   isEventType,
-  isProgress,
   isTerminal,
   type BarrierType,
   type TerminalType,
@@ -53,7 +47,7 @@ export type {
 } from "./events/catalogue.ts";
 export { FAILURE_CODES, type FailureCode, type FailureRow } from "./failure-codes.ts";
 export { readFrame, type IncomingFrame } from "./frame.ts";
-export { EVENT_ID_PATTERN, ID_PATTERN, eventId, isId } from "./ids.ts";
+export { ID_PATTERN, eventId, isId } from "./ids.ts";
 export {
   HEARTBEAT_INTERVAL_MS,
   MAX_BATCH_BYTES,
@@ -67,11 +61,9 @@ export {
   MAX_WINDOW,
   MIN_LEASE_MS,
 } from "./limits.ts";
-export { findJsonProblem, formatPath, type JsonProblem } from "./json-screen.ts";
 export { mergePatch } from "./merge-patch.ts";
 export { ForeignEventError, HoleError, reduce } from "./reduce.ts";
 export {
-  appliedKey,
   initialRunState,
   isApplied,
   messageText,

@@ -19,12 +19,12 @@ import {
   isBarrier,
   isErrorCode,
   isEventType,
-  isProgress,
   isRunCommandType,
   isTerminal,
   type RunCommandType,
   type RunStatus,
 } from "../src/index.ts";
+import { isProgress } from "../src/event-kinds.ts";
 import { runStateSchema } from "../src/schemas.ts";
 
 describe("close codes", () => {
