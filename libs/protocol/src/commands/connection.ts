@@ -25,7 +25,7 @@ export const unsubscribe = connectionCommand(
 
 export const ack = connectionCommand(
   "ack",
-  "Frees credit. Has no answer.",
+  "Frees credit.",
   z.object({ subscription_id: id, cursor }),
 );
 
