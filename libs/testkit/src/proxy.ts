@@ -26,6 +26,8 @@ export interface TcpProxy {
   readonly address: string;
   /** Connections open now. */
   readonly open: number;
+  /** Of these, those that one side has broken off and the other, behind a stall, does not know of. */
+  readonly broken: number;
   /** Connections accepted so far. */
   readonly accepted: number;
   /** Bytes forwarded so far. */
@@ -95,6 +97,9 @@ export async function tcpProxy(target: { port: number; host?: string }): Promise
     get open() {
       return pairs.size;
     },
+    get broken() {
+      return [...pairs].filter((pair) => pair.isBroken()).length;
+    },
     get accepted() {
       return accepted;
     },
@@ -121,6 +126,7 @@ interface Pair {
   readonly closed: Promise<void>;
   readonly pump: () => void;
   readonly reset: () => void;
+  readonly isBroken: () => boolean;
 }
 
 interface PairOptions {
@@ -168,7 +174,7 @@ function openPair({ client, upstream, faults, bytes, makeTap, connection }: Pair
   const closed = Promise.all(
     sockets.map((socket) => new Promise((resolve) => socket.once("close", resolve))),
   );
-  return { closed: closed.then(() => undefined), pump, reset };
+  return { closed: closed.then(() => undefined), pump, reset, isBroken: () => broken };
 }
 
 function noFaults(): Faults {

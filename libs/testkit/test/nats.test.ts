@@ -68,7 +68,7 @@ describe("a single nats-server", () => {
   it("[KIT3] ends by stop and by kill even while paused", async () => {
     const server = await nats();
     server.pause();
-    await server.stop();
+    expect(await server.stop()).toMatchObject({ signal: null });
     await server.restart();
     server.pause();
     expect(await server.kill()).toMatchObject({ signal: "SIGKILL" });
@@ -102,6 +102,8 @@ describe("a cluster", () => {
       }
       return undefined;
     };
+    for (const node of cluster.nodes)
+      expect(await greeting(node.port)).not.toContain("connect_urls");
     const first = await eventually(leader);
     await first.kill();
     const second = await eventually(leader, { timeoutMs: 20_000 });

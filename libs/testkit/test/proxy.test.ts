@@ -45,6 +45,16 @@ async function open(): Promise<Client> {
   return { socket, received: () => Buffer.concat(chunks).toString(), closed: () => closed };
 }
 
+/** A loop the same way round, past the proxy, again and again: what was to come is here by then. */
+async function passTime(): Promise<void> {
+  const witness = connect((echo.address() as AddressInfo).port, "127.0.0.1");
+  for (let round = 0; round < 50; round++) {
+    witness.write("w");
+    await once(witness, "data");
+  }
+  witness.destroy();
+}
+
 describe("the fault proxy", () => {
   it("[NET1] forwards both ways, whole and in order, and passes an end on after the bytes before it", async () => {
     const { socket, received, closed } = await open();
@@ -77,17 +87,27 @@ describe("the fault proxy", () => {
     after.socket.write("c");
     await eventually(() => peers.size === 2);
     for (const peer of peers) peer.destroy();
-    // A loop the same way round, past the proxy, again and again: what was to come would be here by now.
-    const witness = connect((echo.address() as AddressInfo).port, "127.0.0.1");
-    for (let round = 0; round < 50; round++) {
-      witness.write("w");
-      await once(witness, "data");
-    }
-    witness.destroy();
+    await passTime();
     expect([before.received(), after.received()]).toEqual(["a", ""]);
     expect([before.closed(), after.closed()]).toEqual([undefined, undefined]);
     proxy.flow();
     await eventually(() => before.closed() !== undefined && after.closed() !== undefined);
+  });
+
+  it("[NET3] stalled one way, a peer that breaks off is not told of until it flows again", async () => {
+    const { socket, closed } = await open();
+    await eventually(() => peers.size === 1);
+    proxy.stall("down");
+    for (const peer of peers) peer.resetAndDestroy();
+    // The way up still flows, so the proxy writes into the broken connection and learns of it.
+    await eventually(() => {
+      socket.write("x");
+      return proxy.broken === 1;
+    });
+    await passTime();
+    expect(closed()).toBeUndefined();
+    proxy.flow();
+    await eventually(() => closed() === "ECONNRESET");
   });
 
   it("[NET3] flowing again, what was held back arrives", async () => {
