@@ -46,7 +46,8 @@ describe("a run outlives its job's retention", () => {
     const queued = await client.frame((f) => f.run_id === run && f.type === "run.queued");
     const at = Number(String(queued.cursor).split("-")[1]);
     await eventually(
-      async () => (await world.broker.events.at({ tenant: "acme", session, run }, at)) === undefined,
+      async () =>
+        (await world.broker.events.at({ tenant: "acme", session, run }, at)) === undefined,
       { what: "the job to expire" },
     );
     // The start comes again now that its job is gone: the same run, and no new one beside it.
@@ -79,7 +80,8 @@ describe("many clients", () => {
 
   async function consumers(): Promise<number> {
     let count = 0;
-    for await (const stream of world.broker.jsm.streams.list()) count += stream.state.consumer_count;
+    for await (const stream of world.broker.jsm.streams.list())
+      count += stream.state.consumer_count;
     return count;
   }
 

@@ -47,7 +47,9 @@ afterAll(async () => {
   removeDir(folder);
 });
 
-async function startMany(count: number): Promise<{ client: RawClient; session: string; run: string }[]> {
+async function startMany(
+  count: number,
+): Promise<{ client: RawClient; session: string; run: string }[]> {
   return Promise.all(
     Array.from({ length: count }, async (_, i) => {
       const starter = await RawClient.connect(edges[i % 2]!.connectUrl);
@@ -74,7 +76,9 @@ async function verify(follow: { client: RawClient; session: string; run: string 
 describe("on a 3-node cluster", () => {
   test("[INV2] [C12] the stream leader is killed in mid-run: nothing lost, doubled or out of order", async () => {
     const follows = await startMany(8);
-    await Promise.all(follows.map(({ client, run }) => client.frame((f) => f.run_id === run && (f.seq ?? 0) > 4)));
+    await Promise.all(
+      follows.map(({ client, run }) => client.frame((f) => f.run_id === run && (f.seq ?? 0) > 4)),
+    );
     const leader = await cluster.streamLeader("TL_EV_0");
     await leader.kill();
     for (const follow of follows) await verify(follow);
@@ -84,7 +88,9 @@ describe("on a 3-node cluster", () => {
 
   test("[INV2] all of NATS is stopped and started again: all clients complete", async () => {
     const follows = await startMany(8);
-    await Promise.all(follows.map(({ client, run }) => client.frame((f) => f.run_id === run && (f.seq ?? 0) > 4)));
+    await Promise.all(
+      follows.map(({ client, run }) => client.frame((f) => f.run_id === run && (f.seq ?? 0) > 4)),
+    );
     await Promise.all(cluster.nodes.map((node) => node.kill()));
     await new Promise((resolve) => setTimeout(resolve, AWAY_MS));
     await Promise.all(cluster.nodes.map((node) => node.restart()));

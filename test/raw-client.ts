@@ -79,7 +79,11 @@ export class RawClient {
   }
 
   async createSession(id?: string): Promise<string> {
-    const answer = await this.ask({ type: "session.create", ...(id === undefined ? {} : { id }), payload: {} });
+    const answer = await this.ask({
+      type: "session.create",
+      ...(id === undefined ? {} : { id }),
+      payload: {},
+    });
     if (answer.session_id === undefined) throw new Error(`no session: ${JSON.stringify(answer)}`);
     return answer.session_id;
   }
@@ -107,12 +111,17 @@ export class RawClient {
 
   /** Durable events, of one run where it is named. */
   events(run?: string): Frame[] {
-    return this.frames.filter((f) => f.seq !== undefined && (run === undefined || f.run_id === run));
+    return this.frames.filter(
+      (f) => f.seq !== undefined && (run === undefined || f.run_id === run),
+    );
   }
 
   /** The run's terminal event, waited for. */
   terminal(run: string, timeoutMs = 30_000): Promise<Frame> {
-    return this.frame((f) => f.run_id === run && f.seq !== undefined && isTerminal(f.type), timeoutMs);
+    return this.frame(
+      (f) => f.run_id === run && f.seq !== undefined && isTerminal(f.type),
+      timeoutMs,
+    );
   }
 
   close(): void {

@@ -1,4 +1,10 @@
-import { initialRunState, messageText, reduce, type RunEvent, type RunState } from "@throughline/protocol";
+import {
+  initialRunState,
+  messageText,
+  reduce,
+  type RunEvent,
+  type RunState,
+} from "@throughline/protocol";
 import { type Edge, eventually, removeDir, type Service, tempDir } from "@throughline/testkit";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -69,7 +75,10 @@ function dense(events: readonly { seq?: number }[]): void {
   expect(events.map((e) => e.seq)).toEqual(events.map((_, i) => i + 1));
 }
 
-async function following(agent: string, input: unknown): Promise<{ client: RawClient; session: string; run: string }> {
+async function following(
+  agent: string,
+  input: unknown,
+): Promise<{ client: RawClient; session: string; run: string }> {
   const client = await RawClient.connect(edge.connectUrl);
   const session = await client.createSession();
   const run = await client.start(session, agent, input);
@@ -84,7 +93,8 @@ function holder(client: RawClient, run: string): Service {
     .findLast((f) => f.type === "run.started" || f.type === "run.resumed");
   const id = begun?.payload?.["worker"];
   const found = workers.find((w) => String(id).startsWith(`${w.nodeId}-`));
-  if (!found) throw new Error(`no worker ${String(id)} among ${workers.map((w) => w.nodeId).join()}`);
+  if (!found)
+    throw new Error(`no worker ${String(id)} among ${workers.map((w) => w.nodeId).join()}`);
   return found;
 }
 
@@ -94,7 +104,10 @@ describe("a worker dies", () => {
     await worker();
     const { client, session, run } = await following("repo-report", { path: folder, pace_ms: 15 });
     await client.frame((f) => f.run_id === run && f.type === "step.completed" && f.seq! > 10);
-    const done = client.events(run).filter((f) => f.type === "step.completed").map((f) => f.step_id);
+    const done = client
+      .events(run)
+      .filter((f) => f.type === "step.completed")
+      .map((f) => f.step_id);
     await holder(client, run).kill();
     await client.terminal(run);
     const log = await world.log(session, run);
@@ -175,7 +188,11 @@ describe("NATS goes away", () => {
     const follows = await Promise.all(
       Array.from({ length: 4 }, () => following("replay", { file: recording, speed: 1 })),
     );
-    await Promise.all(follows.map(({ client, run }) => client.frame((f) => f.run_id === run && f.type === "model.chunk")));
+    await Promise.all(
+      follows.map(({ client, run }) =>
+        client.frame((f) => f.run_id === run && f.type === "model.chunk"),
+      ),
+    );
     await world.nats.kill();
     await new Promise((resolve) => setTimeout(resolve, ACK_WAIT_MS * 2));
     await world.nats.restart();
@@ -194,7 +211,9 @@ describe("NATS goes away", () => {
 describe("a run that nobody finishes", () => {
   test("[C31] [INV4] an agent that nobody offers: agent_unavailable after the queue's time", async () => {
     const impatient = await world.edge({ env: { TL_DEADLINE_MS: "60000" } });
-    workers.push(await world.runtime({ ackWaitMs: ACK_WAIT_MS, env: { TL_QUEUE_TIMEOUT_MS: "1500" } }));
+    workers.push(
+      await world.runtime({ ackWaitMs: ACK_WAIT_MS, env: { TL_QUEUE_TIMEOUT_MS: "1500" } }),
+    );
     const client = await RawClient.connect(impatient.connectUrl);
     const session = await client.createSession();
     const run = await client.start(session, "nobody-offers-this", {});

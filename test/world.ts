@@ -41,7 +41,11 @@ export async function startWorld(env: Record<string, string> = {}): Promise<Worl
     nats,
     broker,
     edge: async (options = {}) => {
-      const edge = await startEdge({ ...common, ...options, env: { ...common.env, ...options.env } });
+      const edge = await startEdge({
+        ...common,
+        ...options,
+        env: { ...common.env, ...options.env },
+      });
       services.push(edge);
       return edge;
     },
@@ -54,7 +58,8 @@ export async function startWorld(env: Record<string, string> = {}): Promise<Worl
       services.push(runtime);
       return runtime;
     },
-    log: async (session, run) => (await readLog(broker, { tenant: TENANT, session, run })).flatMap(events),
+    log: async (session, run) =>
+      (await readLog(broker, { tenant: TENANT, session, run })).flatMap(events),
     dispose: async () => {
       await Promise.all(services.map((service) => service.dispose()));
       await broker.close();

@@ -30,14 +30,6 @@ export function deriveRunId(scope: {
   return derived("run", [scope.tenant, scope.user, scope.session, scope.id]);
 }
 
-/**
- * A user as a key token: `sub` claims are opaque strings (`auth0|7`, mail addresses),
- * so they are hashed before they become part of a subject or a key.
- */
-export function userToken(user: string): string {
-  return derived("usr", [user]);
-}
-
 function canonical(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(canonical);
   if (value === null || typeof value !== "object") return value;

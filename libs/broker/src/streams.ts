@@ -23,7 +23,7 @@ export interface Layout {
   readonly adjust: boolean;
 }
 
-export const META_BUCKET = "TL_META";
+const META_BUCKET = "TL_META";
 const LAYOUT_KEY = "layout";
 const STREAM_NOT_FOUND = 10059;
 
@@ -91,7 +91,7 @@ async function settleShards(nc: NatsConnection, layout: Layout): Promise<void> {
   }
 }
 
-export function isWrongSequence(error: unknown): boolean {
+function isWrongSequence(error: unknown): boolean {
   return error instanceof JetStreamApiError && error.code === 10071;
 }
 

@@ -299,6 +299,32 @@ describe("a tail on a real server", () => {
     expect((await faulty.events.read({ kind: "run", ...ref }, 0)).messages.length).toBe(51);
   });
 
+  test("[READ3] [TAIL6] with upTo, a replica that lags is not believed: the leader has the last word", async () => {
+    const ref = freshRun();
+    const writer = await startedWriter(broker, ref);
+    for (let i = 0; i < 5; i += 1) await writer.append(note(i));
+    const { streamSeq } = writer.stored;
+    // A replica that knows nothing of the last two messages: they are taken out of its answer.
+    judge = (_subject, headers) =>
+      [streamSeq, streamSeq - 1].some((seq) => headers.includes(`Nats-Sequence: ${seq}\r\n`)) &&
+      headers.includes("Nats-Num-Pending")
+        ? "drop"
+        : "pass";
+    const filterOf = { kind: "run", ...ref } as const;
+    const short = await faulty.events.read(filterOf, 0);
+    expect(short.end).toBe(true);
+    expect(short.messages.at(-1)?.streamSeq).toBeLessThan(streamSeq - 1);
+    const seen: number[] = [];
+    for (let after = 0; ;) {
+      const page = await faulty.events.read(filterOf, after, { upTo: streamSeq });
+      seen.push(...page.messages.map((m) => m.firstSeq));
+      after = page.messages.at(-1)?.streamSeq ?? after;
+      if (page.end) break;
+    }
+    judge = () => "pass";
+    expect(seen).toEqual([1, 2, 3, 4, 5, 6]);
+  });
+
   test("[READ4] [INV11] a stream position is handed out only for the run or session it is of", async () => {
     const [mine, other] = [freshRun("ses_mine"), freshRun("ses_mine")] as const;
     const started = await startRun(broker, mine);
