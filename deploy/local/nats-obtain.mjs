@@ -112,6 +112,8 @@ export async function bySid({ env, cache, progress }) {
 async function inScratch(cache, work) {
   mkdirSync(cache, { recursive: true });
   const scratch = mkdtempSync(join(cache, "obtaining-"));
+  const remove = () => rmSync(scratch, { recursive: true, force: true });
+  process.once("exit", remove); // a Ctrl-C meanwhile runs no `finally`
   try {
     const made = await work(scratch);
     if (typeof made !== "string") return made;
@@ -120,7 +122,8 @@ async function inScratch(cache, work) {
     renameSync(made, path);
     return { path };
   } finally {
-    rmSync(scratch, { recursive: true, force: true });
+    process.removeListener("exit", remove);
+    remove();
   }
 }
 
