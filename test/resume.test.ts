@@ -257,8 +257,10 @@ describe("[C22] whatever the reason for which a stream is closed, the client can
     const stopped: Promise<unknown> = leaving.stop();
     let writing = true;
     void stopped.then(() => (writing = false));
-    for (let n = 0; writing; n += 1)
-      await writer.append({ type: "custom", payload: { name: "n", value: n } });
+    // Without a pause, so that some are written while the client is on its way.
+    const burst = Array.from({ length: 50 }, (_, value) => ({ name: "n", value }));
+    while (writing)
+      await Promise.all(burst.map((payload) => writer.append({ type: "custom", payload })));
     await writer.append({ type: "run.completed", payload: {} });
     expect(await eventually(() => raw.closed)).toMatchObject({ code: 1012 });
     expect(raw.frames.find(({ type }) => type === "goaway")).toMatchObject({
