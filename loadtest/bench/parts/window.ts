@@ -1,7 +1,7 @@
 /** One measured window of fan-out: a burst, counted at the viewers, its CPU read at the server. */
 import { faultsOf } from "../figures/validity.ts";
 import type { Pattern } from "../figures/pace.ts";
-import { cpuClock } from "../process/proc.ts";
+import { cpuClock, wakeUps } from "../process/proc.ts";
 import type { Role } from "../process/role.ts";
 import type { Counts, ViewersMethods } from "../roles/viewers.ts";
 
@@ -25,6 +25,8 @@ export interface Measured {
   readonly serverCpuSeconds: number;
   /** Deliveries per CPU second of the server. */
   readonly perCpuSecond: number;
+  /** Mean number of events that the server found when its loop was woken. */
+  readonly eventsPerWakeUp: number;
   readonly drivers: readonly { readonly name: string; readonly cores: number }[];
   /** Mean size of a frame, in bytes. */
   readonly durableBytes: number;
@@ -45,6 +47,7 @@ export async function measure(
   const before = await viewers.ask("counts", { group });
   const start = performance.now();
   const server = cpuClock(contestant.serverPid);
+  const asleep = wakeUps(contestant.serverPid);
   const drivers = [...contestant.makers, viewers].map(({ name, pid }) => ({
     name,
     clock: cpuClock(pid),
@@ -57,6 +60,7 @@ export async function measure(
     timeoutMs: DRAIN_MS,
   });
   const serverCpuSeconds = server.lap();
+  const woken = wakeUps(contestant.serverPid) - asleep;
   const seconds = (performance.now() - start) / 1000;
   const used = drivers.map(({ name, clock }) => ({ name, cores: clock.lap() / seconds }));
   const frames = framesOf(after) - framesOf(before);
@@ -72,11 +76,13 @@ export async function measure(
     worstLagMs: made.worstLagMs,
     serverCpuSeconds,
     perCpuSecond: frames / serverCpuSeconds,
+    eventsPerWakeUp: made.frames / woken,
     drivers: used,
     durableBytes: mean(after.durableBytes - before.durableBytes, durables),
     deltaBytes: mean(after.deltaBytes - before.deltaBytes, deltas),
     faults: faultsOf({
       serverCores: serverCpuSeconds / seconds,
+      wakeUps: woken / seconds,
       drivers: used,
       expected,
       delivered: frames,

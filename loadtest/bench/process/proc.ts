@@ -16,6 +16,14 @@ export function rssBytes(pid: number): number {
   return Number(match[1]) * 1024;
 }
 
+/** How often the main thread has gone to sleep: once for every time that its event loop was woken. */
+export function wakeUps(pid: number): number {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  const match = /^voluntary_ctxt_switches:\s+(\d+)$/m.exec(status);
+  if (match === null) throw new Error(`process ${pid} has ended`);
+  return Number(match[1]);
+}
+
 /** @internal The process's name stands in parentheses and may hold any character, `)` included. */
 export function cpuSecondsOf(stat: string): number {
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");

@@ -25,9 +25,9 @@ export interface Burst extends Paced {
 export type PublisherMethods = {
   readonly open: (q: { natsUrl: string }) => Promise<void>;
   /** Starts runs that nobody executes, and opens a writer on each; those of earlier calls are let go. */
-  readonly start: (q: { refs: readonly RunRef[] }) => Promise<void>;
+  readonly start: (q: { refs: readonly RunRef[]; unwatched?: readonly RunRef[] }) => Promise<void>;
   /** Emits the pattern's events; resolves when what is durable is stored. */
-  readonly burst: (q: { pattern: Pattern }) => Promise<Burst>;
+  readonly burst: (q: { pattern: Pattern; on: "watched" | "unwatched" }) => Promise<Burst>;
   /**
    * The same with the time of making in every event. Every third event is durable, every third a delta
    * (on runs of their own), every third a bare core NATS message of about the same size.
@@ -54,6 +54,8 @@ const STARTS_AT_ONCE = 64;
 let broker: Broker | undefined;
 let nats: NatsConnection | undefined;
 let runs: Written[] = [];
+/** Runs that no viewer has subscribed to. */
+let unwatchedRuns: Written[] = [];
 
 const methods: PublisherMethods = {
   open: async ({ natsUrl }) => {
@@ -61,25 +63,19 @@ const methods: PublisherMethods = {
     nats = await connectNats({ servers: natsUrl, name: "bench bare publisher" });
   },
 
-  start: async ({ refs }) => {
-    for (const { writer } of runs) writer.discard();
-    const started: Written[] = [];
-    let next = 0;
-    const starter = async (): Promise<void> => {
-      for (let i = next++; i < refs.length; i = next++) {
-        const ref = refs[i];
-        if (ref) started[i] = await startRun(opened(), ref);
-      }
-    };
-    await Promise.all(Array.from({ length: STARTS_AT_ONCE }, starter));
-    runs = started;
+  start: async ({ refs, unwatched = [] }) => {
+    for (const { writer } of [...runs, ...unwatchedRuns]) writer.discard();
+    runs = await startRuns(refs);
+    unwatchedRuns = await startRuns(unwatched);
   },
 
-  burst: ({ pattern }) =>
-    burst(pattern, (i) => {
+  burst: ({ pattern, on }) => {
+    const written = on === "watched" ? runs : unwatchedRuns;
+    return burst(pattern, (i) => {
       const { run, durable } = eventAt(i, pattern);
-      return { written: at(run), durable, mark: "" };
-    }),
+      return { written: at(written, run), durable, mark: "" };
+    });
+  },
 
   stampedBurst: ({ pattern, bare }) => {
     const half = Math.floor(runs.length / 2);
@@ -87,10 +83,10 @@ const methods: PublisherMethods = {
     return burst(pattern, (i) => {
       const turn = Math.floor(i / 3);
       const mark = stamp(sharedMicros());
-      if (i % 3 === 0) return { written: at(turn % half), durable: true, mark };
+      if (i % 3 === 0) return { written: at(runs, turn % half), durable: true, mark };
       if (i % 3 === 1) {
         const { run, durable } = eventAt(turn, textPattern);
-        return { written: at(half + run), durable, mark };
+        return { written: at(runs, half + run), durable, mark };
       }
       nats?.publish(bare, `{"pad":"${"x".repeat(200)}","text":"${mark}"}`);
       return undefined;
@@ -107,10 +103,23 @@ function opened(): Broker {
   return broker;
 }
 
-function at(run: number): Written {
-  const written = runs[run];
-  if (written === undefined) throw new Error(`there is no run ${run}`);
-  return written;
+function at(written: readonly Written[], run: number): Written {
+  const found = written[run];
+  if (found === undefined) throw new Error(`there is no run ${run}`);
+  return found;
+}
+
+async function startRuns(refs: readonly RunRef[]): Promise<Written[]> {
+  const started: Written[] = [];
+  let next = 0;
+  const starter = async (): Promise<void> => {
+    for (let i = next++; i < refs.length; i = next++) {
+      const ref = refs[i];
+      if (ref) started[i] = await startRun(opened(), ref);
+    }
+  };
+  await Promise.all(Array.from({ length: STARTS_AT_ONCE }, starter));
+  return started;
 }
 
 async function startRun(open: Broker, ref: RunRef): Promise<Written> {
@@ -164,7 +173,7 @@ async function burst(pattern: Pattern, what: (i: number) => Emission | undefined
       (error: unknown) => failures.push(error),
     );
   });
-  await Promise.all(runs.map(({ writer }) => writer.flush()));
+  await Promise.all([...runs, ...unwatchedRuns].map(({ writer }) => writer.flush()));
   if (failures.length > 0) throw failures[0];
   return { ...made, ...counts };
 }
