@@ -95,6 +95,8 @@ export async function startEdge(
     reads: new Reads(limits.reads),
     limits,
     metrics: fanoutMetrics(),
+    report: (err, { kind, session }) =>
+      log.error({ err, kind, session }, "a log cannot be followed"),
     now,
     after: (ms, run) => setTimeout(run, ms).unref(),
   };

@@ -1,4 +1,4 @@
-import { openBroker } from "@throughline/broker";
+import { checkRetention, openBroker } from "@throughline/broker";
 import {
   adminServer,
   createLogger,
@@ -31,6 +31,11 @@ async function main(): Promise<void> {
     shards: config.TL_SHARDS,
     replicas: config.TL_REPLICAS,
     eventsMaxAgeMs: config.TL_EVENTS_MAX_AGE_MS,
+  });
+  // The edge sets the deadlines: events must outlast the runs that they are of.
+  await checkRetention(broker, {
+    deadlineMs: config.TL_DEADLINE_MS,
+    allowShortRetention: config.TL_ALLOW_SHORT_RETENTION,
   });
   const edge = await startEdge(
     {

@@ -1,4 +1,4 @@
-import { deriveRunId, type StoredCommand } from "@throughline/broker";
+import { deriveRunId, deriveSessionId, type StoredCommand } from "@throughline/broker";
 import { eventually } from "@throughline/testkit";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Edge } from "../src/edge.ts";
@@ -220,6 +220,27 @@ describe("steering", () => {
     expect(
       await client.ask({ type: "run.retry", session_id: session, run_id: started.run_id }),
     ).toMatchObject({ code: "not_allowed" });
+  });
+
+  test("[CON7] a command finds what the one before it on the connection has made, without waiting for its answer", async () => {
+    const session = await stage.session(edge);
+    const client = await stage.connected(edge);
+    const ids = Array.from({ length: 10 }, freshId);
+    for (const id of ids) {
+      client.send(start(session, id));
+      client.send({
+        type: "run.cancel",
+        id: `x${id}`,
+        session_id: session,
+        payload: { start_id: id },
+      });
+    }
+    await client.frame("command.accepted", 20);
+    expect(client.frames.filter((f) => f.type === "command.rejected")).toEqual([]);
+    const created = freshId();
+    client.send({ type: "session.create", id: created });
+    const made = deriveSessionId({ tenant: "acme", user: "ann", id: created });
+    expect(await client.subscribe({ session: made })).toMatchObject({ type: "subscribed" });
   });
 
   test("[INV9] a viewer's going does nothing to the run", async () => {

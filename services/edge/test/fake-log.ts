@@ -26,6 +26,7 @@ export class FakeLog implements EventSource {
   /** How many messages a read from a replica does not see yet. */
   replicaLag = 0;
   reads = 0;
+  lasts = 0;
   /** Reads reject while set. */
   failure: Error | undefined;
   #streamSeq = 0;
@@ -128,6 +129,7 @@ export class FakeLog implements EventSource {
   }
 
   async last(filter: LogFilter, from: "leader" | "replica"): Promise<LogMessage | undefined> {
+    this.lasts += 1;
     await Promise.resolve();
     if (this.failure) throw this.failure;
     const seen = this.#streamSeq - (from === "replica" ? this.replicaLag : 0);

@@ -36,6 +36,7 @@ export class Fixture {
   readonly hubs: Hubs;
   readonly timers: { at: number; run: () => void }[] = [];
   readonly snapshots: Map<string, StoredSnapshot> = new Map();
+  readonly reported: Error[] = [];
   time = 0;
 
   constructor(limits: Partial<FanoutLimits> = {}, budgetBytes = 64 * 1024 * 1024) {
@@ -49,6 +50,7 @@ export class Fixture {
       reads: new Reads(all.reads),
       limits: all,
       metrics: fanoutMetrics(),
+      report: (error) => this.reported.push(error),
       now: () => this.time,
       after: (ms, run) => this.timers.push({ at: this.time + ms, run }),
     };

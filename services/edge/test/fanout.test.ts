@@ -1,6 +1,10 @@
 import { cursorTag, formatCursor } from "@throughline/protocol";
 import { describe, expect, test } from "vitest";
+import { FrameFault } from "../src/fanout/frame.ts";
+import { FANOUT_LIMITS } from "../src/fanout/limits.ts";
+import { Runs } from "../src/fanout/runs.ts";
 import { HubBehind } from "../src/fanout/start.ts";
+import { FakeLog } from "./fake-log.ts";
 import { Fixture, runFilter, SESSION } from "./fanout-fixture.ts";
 
 const RUN = runFilter("r");
@@ -32,16 +36,18 @@ describe("following a run", () => {
     expect(client.start).toMatchObject({ recovered: true, mode: "replay", cursor: `0-0-${TAG}` });
   });
 
-  test("[ATT4] a client that is level waits for a hub that is still behind the log", async () => {
-    const f = await begun();
-    f.log.replicaLag = 2;
+  test("[ATT4] a client that is level waits for a hub that is still behind the log, and is fed as that moves", async () => {
+    const f = await begun({}, 4);
+    f.log.replicaLag = 3;
     const client = await f.follow(RUN);
     await f.settle();
-    expect(client.seqs).toEqual([1]);
-    expect(client.control).toEqual([]);
-    f.log.pump();
-    await f.settle();
-    expect(client.seqs).toEqual([1, 2, 3]);
+    for (const seq of [1, 2, 3]) {
+      expect(client.seqs).toEqual(range(1, seq));
+      expect(client.control).toEqual([]);
+      f.log.pump(1);
+      await f.settle();
+    }
+    expect(client.seqs).toEqual([1, 2, 3, 4]);
     expect(client.control).toEqual(["caught_up"]);
   });
 
@@ -207,11 +213,27 @@ describe("the hub", () => {
     await f.settle();
     f.log.fault(new Error("the log contradicts itself"));
     expect(client.end).toBe("lost");
+    expect(f.reported.map((error) => error.message)).toEqual(["the log contradicts itself"]);
     expect(f.hubs.size).toBe(0);
     const again = await f.follow(RUN);
     f.log.pump();
     await f.settle();
     expect(again.seqs).toEqual([1, 2, 3]);
+  });
+
+  test("[HUB2] what does not follow a run's last event is a fault, of each run by itself", () => {
+    const log = new FakeLog();
+    const runs = new Runs(FANOUT_LIMITS.gate);
+    const [first, second, third] = [log.append("r", 2), log.append("r", 2), log.append("r", 2)];
+    log.epoch = "e2";
+    const reborn = log.append("r", 1);
+    runs.came(first);
+    expect(() => runs.came(third)).toThrow(FrameFault);
+    runs.came(log.append("other", 1));
+    runs.came(second);
+    expect(() => runs.came(second)).toThrow(FrameFault);
+    runs.came(third);
+    expect(() => runs.came(reborn)).toThrow(FrameFault);
   });
 
   test("[HUB4] it lingers 30 s after its last client, then closes its tail; a client keeps it", async () => {
@@ -348,10 +370,12 @@ describe("deltas", () => {
     await f.settle();
     f.log.append("r", 1, { end: true });
     f.log.pump();
+    const asked = f.log.lasts;
     f.log.delta("r", 3, "zombie");
     f.log.delta("r", 4, "zombie");
     await f.settle();
     expect(client.texts).toEqual([]);
+    expect(f.log.lasts).toBe(asked);
   });
 });
 

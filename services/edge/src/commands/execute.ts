@@ -153,7 +153,10 @@ async function steerRun(
   const { id, ...body } = command;
   const hash = bodyHash(body);
   const over = await endedOrAbsent(services, ref, command.type);
-  if (over) return (await storedBefore(services, ref, { id, user, hash })) ?? over;
+  if (over?.code === "run_ended") {
+    return (await storedBefore(services, ref, { id, user, hash })) ?? over;
+  }
+  if (over) return over;
   const stored = await services.commands.publish({ ref, command, user, hash });
   if (stored.outcome === "conflict") return conflict();
   return { ok: true, kind: "stored", run: ref.run, duplicate: stored.outcome === "duplicate" };

@@ -6,7 +6,7 @@ import { type Page, Pages } from "./pages.ts";
 import { Ring } from "./ring.ts";
 import { Slab } from "./slab.ts";
 
-const RING_BLOCK = 4 * 1024;
+const RING_BLOCK = 16 * 1024;
 const PAGE_BLOCK = 64 * 1024;
 const READ_MESSAGES = 256;
 

@@ -24,6 +24,7 @@ export interface FanoutNode {
   readonly reads: Reads;
   readonly limits: FanoutLimits;
   readonly metrics: FanoutMetrics;
+  readonly report: (error: Error, filter: LogFilter) => void;
   /** ms, monotonic. */
   readonly now: () => number;
   readonly after: (ms: number, run: () => void) => void;
@@ -33,6 +34,9 @@ export interface FanoutNode {
 export type HubStart =
   | { readonly kind: "message"; readonly message: LogMessage }
   | { readonly kind: "empty"; readonly streamSeq: number; readonly tag: string };
+
+/** Smaller changes are not worth the budget's bookkeeping at each turn. */
+const CHARGE_STEP_BYTES = 4 * 1024;
 
 /** `level`: all that was stored when the hub began has come. `ended`: the run's terminal event is published. */
 type Phase = "catching up" | "level" | "ended" | "closed";
@@ -61,6 +65,7 @@ export class Hub implements Published, Evictable {
   /** Cursor of the newest event published, in its parts: the text is seldom needed. */
   #newest: { seq: number; streamSeq: number; tag: string };
   #unpublishedBytes = 0;
+  #chargedBytes = 0;
   #phase: Phase = "catching up";
   #publishedAt: number;
   /** Attachments and those on the way to be one. */
@@ -233,7 +238,7 @@ export class Hub implements Published, Evictable {
     this.#phase = "closed";
     this.#stopFollowing();
     this.#history.close();
-    this.#node.budget.charge(this, 0);
+    this.#charge(0);
     this.#reaching.giveUp();
   }
 
@@ -324,13 +329,19 @@ export class Hub implements Published, Evictable {
   look(): void {
     for (const attachment of this.#live) attachment.look();
     this.#history.trim(this.#published);
-    this.#node.budget.charge(this, this.#history.ringBytes + this.#runs.deltaBytes);
+    const bytes = this.#history.ringBytes + this.#runs.deltaBytes;
+    if (Math.abs(bytes - this.#chargedBytes) >= CHARGE_STEP_BYTES) this.#charge(bytes);
+  }
+
+  #charge(bytes: number): void {
+    this.#chargedBytes = bytes;
+    this.#node.budget.charge(this, bytes);
   }
 
   evict(): void {
     this.#history.shrink(this.#published);
     this.#runs.clearDeltas();
-    this.#node.budget.charge(this, this.#history.ringBytes);
+    this.#charge(this.#history.ringBytes);
   }
 
   #wakeHead(): void {

@@ -66,6 +66,7 @@ export class Hubs {
       this.#topics += 1;
       const hub = new Hub(this.#node, filter, this.#topics, start, (error) => {
         this.#node.metrics.faults += 1;
+        this.#node.report(error, filter);
         if (this.#isOf(key, hub)) this.#slots.delete(key);
         hub.fail(error);
       });

@@ -1,3 +1,5 @@
+const FIRST_BLOCK_BYTES = 1_024;
+
 /**
  * Memory for frames, cut from blocks. A block of one's own for each 300-byte frame costs 1.3 µs
  * more than the frame's copying; Node's shared pool would let one old frame hold 8 KiB that
@@ -5,19 +7,23 @@
  * most two of its blocks are held in part.
  */
 export class Slab {
-  readonly #blockBytes: number;
+  readonly #mostBytes: number;
+  #blockBytes: number;
   #block: Buffer | undefined;
   #used = 0;
 
-  constructor(blockBytes: number) {
-    this.#blockBytes = blockBytes;
+  /** Blocks double up to `mostBytes`: a hub with one event an hour should not hold as much as a busy one. */
+  constructor(mostBytes: number) {
+    this.#mostBytes = mostBytes;
+    this.#blockBytes = Math.min(FIRST_BLOCK_BYTES, mostBytes);
   }
 
   /** Uninitialised memory of exactly `bytes`. */
   take(bytes: number): Buffer {
-    if (bytes > this.#blockBytes / 2) return Buffer.allocUnsafeSlow(bytes);
-    if (this.#block === undefined || this.#used + bytes > this.#blockBytes) {
-      this.#block = Buffer.allocUnsafeSlow(this.#blockBytes);
+    if (bytes > this.#mostBytes / 2) return Buffer.allocUnsafeSlow(bytes);
+    if (this.#block === undefined || this.#used + bytes > this.#block.byteLength) {
+      this.#block = Buffer.allocUnsafeSlow(Math.max(this.#blockBytes, bytes));
+      this.#blockBytes = Math.min(2 * this.#blockBytes, this.#mostBytes);
       this.#used = 0;
     }
     const piece = this.#block.subarray(this.#used, this.#used + bytes);
