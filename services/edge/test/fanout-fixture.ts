@@ -1,11 +1,12 @@
 import type { LogFilter } from "@throughline/broker";
 import { parseCursor } from "@throughline/protocol";
-import { Attachment, type Subscriber } from "../src/fanout/attach.ts";
+import { Attachment } from "../src/fanout/attach.ts";
 import { Budget } from "../src/fanout/budget.ts";
 import { fanoutMetrics } from "../src/fanout/fanout-metrics.ts";
 import type { FanoutNode } from "../src/fanout/hub.ts";
 import { Hubs } from "../src/fanout/hubs.ts";
 import { FANOUT_LIMITS, type FanoutLimits, maxBackpressure } from "../src/fanout/limits.ts";
+import type { Subscriber } from "../src/fanout/place.ts";
 import { Reads } from "../src/fanout/reads.ts";
 import { findStart, type SnapshotSource, type StoredSnapshot } from "../src/fanout/start.ts";
 import { Turn } from "../src/fanout/turn.ts";

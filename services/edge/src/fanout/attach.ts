@@ -1,49 +1,11 @@
 import { formatCursor } from "@throughline/protocol";
-import type { OutgoingFrame, SendResult, Socket } from "../session/port.ts";
+import type { OutgoingFrame, Socket } from "../session/port.ts";
 import { type Entry, restamped } from "./frame.ts";
 import type { FanoutNode, Hub } from "./hub.ts";
 import { LogFed } from "./log-fed.ts";
-import type { Page } from "./pages.ts";
+import type { Paced, Place, Subscriber } from "./place.ts";
 import { type Position, readAfter } from "./position.ts";
 import type { Due } from "./turn.ts";
-
-/**
- * How a client is attached to a hub, in one value.
- *
- * `live`: subscribed to the hub's topics; its place is the hub's own.
- * `paced`: off the topics, fed from its position as fast as its socket drains: catching up
- * (`start`) or having been too slow (`lag`). `waits` says what brings the next step.
- */
-export type Place =
-  | { readonly at: "live"; readonly deltas: "on" | "withheld" | "unwanted" }
-  | {
-      readonly at: "paced";
-      readonly since: "start" | "lag";
-      position: Position;
-      cursor: string;
-      waits: "turn" | "socket" | "log" | "hub" | "retry";
-      /** What was read for it, for its next step only. */
-      page: Page | undefined;
-      /** Repaired messages from before its position: sent first. */
-      readonly missed: Entry[];
-    }
-  | { readonly at: "detached" };
-
-type Paced = Extract<Place, { at: "paced" }>;
-
-/** The subscription that an attachment serves. */
-export interface Subscriber {
-  readonly socket: Socket;
-  readonly subscriptionId: string;
-  readonly wantsDeltas: boolean;
-  send(frame: OutgoingFrame): SendResult;
-  /** The run's terminal event has been sent; the attachment is gone. */
-  runEnded(): void;
-  /** What the client holds is not known any more, or cannot be followed up: it must come back with its cursor. */
-  broken(why: "dropped" | "hole" | "missed_too_much"): void;
-  /** The hub cannot go on. */
-  lost(error: Error): void;
-}
 
 const RETRY_MS = 500;
 /** Repaired messages wait for a paced client up to this much; more is a broken log, not a lost copy. */
@@ -77,7 +39,7 @@ export class Attachment implements Due {
     };
     if (hub.filter.kind === "session") this.#logFed = new LogFed(start.position.streamSeq);
     hub.hold();
-    hub.attach(this);
+    hub.audience.attach(this);
     node.turn.due(this);
   }
 
@@ -171,7 +133,7 @@ export class Attachment implements Due {
     if (this.#place.at === "detached") return;
     if (this.#place.at === "live") this.#leaveTopics();
     this.#place = { at: "detached" };
-    this.hub.detach(this);
+    this.hub.audience.detach(this);
     this.hub.release();
   }
 
@@ -260,7 +222,7 @@ export class Attachment implements Due {
   #arrive(place: Paced, after: number): void {
     if (after > this.hub.published || !this.hub.isLevel) {
       place.waits = "hub";
-      this.hub.awaitMove(this);
+      this.hub.audience.awaitMove(this);
       return;
     }
     const level: OutgoingFrame =
@@ -279,7 +241,7 @@ export class Attachment implements Due {
     // One synchronous step with the sends above: what is published from now on comes by the topic.
     this.#socket.subscribe(this.hub.durableTopic);
     this.#place = { at: "live", deltas: "unwanted" };
-    this.hub.goLive(this);
+    this.hub.audience.goLive(this);
     if (this.#subscriber.wantsDeltas) this.#joinDeltas();
   }
 
@@ -308,7 +270,7 @@ export class Attachment implements Due {
   #leaveTopics(): void {
     this.#socket.unsubscribe(this.hub.durableTopic);
     this.#socket.unsubscribe(this.hub.deltaTopic);
-    this.hub.leaveLive(this);
+    this.hub.audience.leaveLive(this);
   }
 
   #finish(): void {

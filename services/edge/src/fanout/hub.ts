@@ -1,7 +1,7 @@
 import type { LogFilter, LogMessage } from "@throughline/broker";
 import { cursorTag, formatCursor } from "@throughline/protocol";
 import type { Publisher } from "../session/port.ts";
-import type { Attachment } from "./attach.ts";
+import { Audience } from "./audience.ts";
 import type { Budget, Evictable } from "./budget.ts";
 import { DeltaLane } from "./delta-lane.ts";
 import type { Entry } from "./frame.ts";
@@ -54,10 +54,7 @@ export class Hub implements Published, Evictable {
   readonly #runs: Runs;
   readonly #history: History;
   readonly #lane: DeltaLane;
-  readonly #attached: Set<Attachment> = new Set();
-  readonly #live: Set<Attachment> = new Set();
-  /** Paced ones that are level with the hub, or ahead of it: told when it moves. */
-  readonly #atHead: Set<Attachment> = new Set();
+  readonly audience: Audience;
   readonly #reaching: Reaching;
   readonly #onFault: (error: Error) => void;
   #tail: { close(): void } | undefined;
@@ -85,10 +82,11 @@ export class Hub implements Published, Evictable {
     this.durableTopic = `d${topic}`;
     this.deltaTopic = `e${topic}`;
     this.#onFault = onFault;
+    this.audience = new Audience(node.turn);
     this.#runs = new Runs(node.limits.gate);
     this.#lane = new DeltaLane(node, filter, this.#runs, this.deltaTopic, {
       published: () => this.#published,
-      hasLive: () => this.#live.size > 0,
+      hasLive: () => this.audience.hasLive,
     });
     this.#reaching = new Reaching(node.limits.reachMs, node.after);
     this.#idleSince = node.now();
@@ -122,7 +120,7 @@ export class Hub implements Published, Evictable {
       level: () => {
         if (this.#phase !== "catching up") return;
         this.#phase = "level";
-        this.#wakeHead();
+        this.audience.moved();
       },
       fault: (error) => this.#onFault(error),
     });
@@ -158,10 +156,6 @@ export class Hub implements Published, Evictable {
     return this.#phase === "ended";
   }
 
-  get clients(): number {
-    return this.#attached.size;
-  }
-
   /** Holds the hub open until `release`. */
   hold(): void {
     this.#holders += 1;
@@ -178,29 +172,6 @@ export class Hub implements Published, Evictable {
 
   sweep(now: number): void {
     this.#history.forgetUnusedPages(now - this.#node.limits.pageIdleMs);
-  }
-
-  attach(attachment: Attachment): void {
-    this.#attached.add(attachment);
-  }
-
-  detach(attachment: Attachment): void {
-    this.#attached.delete(attachment);
-    this.#live.delete(attachment);
-    this.#atHead.delete(attachment);
-  }
-
-  goLive(attachment: Attachment): void {
-    this.#live.add(attachment);
-  }
-
-  leaveLive(attachment: Attachment): void {
-    this.#live.delete(attachment);
-  }
-
-  /** The attachment has nothing to read until the hub moves. */
-  awaitMove(attachment: Attachment): void {
-    this.#atHead.add(attachment);
   }
 
   /** Frames of deltas that a client which comes now must be shown. */
@@ -245,7 +216,7 @@ export class Hub implements Published, Evictable {
   /** Tells every client that this hub cannot go on. */
   fail(error: Error): void {
     this.close();
-    for (const attachment of [...this.#attached]) attachment.lost(error);
+    this.audience.lost(error);
   }
 
   #stopFollowing(): void {
@@ -264,7 +235,7 @@ export class Hub implements Published, Evictable {
       return;
     }
     this.#unpublishedBytes += entry.bytes;
-    if (this.#unpublishedBytes > this.#node.limits.unpublishedBytes) this.#leaveBehind();
+    if (this.#unpublishedBytes > this.#node.limits.unpublishedBytes) this.audience.leaveBehind();
     this.publishWaiting();
   }
 
@@ -273,7 +244,7 @@ export class Hub implements Published, Evictable {
     for (;;) {
       const entry = this.#history.firstUnpublished(this.#published);
       if (entry === undefined) return;
-      if (this.#live.size > 0 && !turn.take(entry.bytes)) {
+      if (this.audience.hasLive && !turn.take(entry.bytes)) {
         turn.wait(this);
         return;
       }
@@ -283,7 +254,7 @@ export class Hub implements Published, Evictable {
   }
 
   #publish(entry: Entry): void {
-    if (this.#live.size > 0) {
+    if (this.audience.hasLive) {
       for (const frame of entry.frames) {
         this.#node.publisher.publish(this.durableTopic, frame);
       }
@@ -294,18 +265,14 @@ export class Hub implements Published, Evictable {
     this.#newest = { seq: entry.lastSeq, streamSeq: entry.streamSeq, tag: entry.tag };
     this.#delivered(entry);
     if (entry.end && this.filter.kind === "run") this.#end();
-    if (this.#atHead.size > 0) this.#wakeHead();
+    this.audience.moved();
     this.#reaching.reached(entry.streamSeq);
     this.#node.turn.published(this);
   }
 
-  /**
-   * Not by the topic: clients that were fed from the log while the tail was without this message
-   * have it already.
-   */
   #publishLate(entry: Entry): void {
     this.#node.metrics.late += 1;
-    for (const attachment of [...this.#attached]) attachment.missed(entry);
+    this.audience.missed(entry);
     this.#delivered(entry);
     this.#node.turn.published(this);
   }
@@ -318,16 +285,11 @@ export class Hub implements Published, Evictable {
   #end(): void {
     this.#phase = "ended";
     this.#stopFollowing();
-    for (const attachment of this.#live) this.#node.turn.due(attachment);
-  }
-
-  /** More has come than may wait for a turn: live clients read it at their own pace instead. */
-  #leaveBehind(): void {
-    for (const attachment of [...this.#live]) attachment.fallBehind();
+    this.audience.ended();
   }
 
   look(): void {
-    for (const attachment of this.#live) attachment.look();
+    this.audience.look();
     this.#history.trim(this.#published);
     const bytes = this.#history.ringBytes + this.#runs.deltaBytes;
     if (Math.abs(bytes - this.#chargedBytes) >= CHARGE_STEP_BYTES) this.#charge(bytes);
@@ -342,11 +304,6 @@ export class Hub implements Published, Evictable {
     this.#history.shrink(this.#published);
     this.#runs.clearDeltas();
     this.#charge(this.#history.ringBytes);
-  }
-
-  #wakeHead(): void {
-    for (const attachment of this.#atHead) this.#node.turn.due(attachment);
-    this.#atHead.clear();
   }
 
   async #findOrigin(): Promise<string> {

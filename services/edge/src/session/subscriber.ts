@@ -1,4 +1,4 @@
-import type { Subscriber } from "../fanout/attach.ts";
+import type { Subscriber } from "../fanout/place.ts";
 import type { Connection } from "./connection.ts";
 import type { OutgoingFrame, SendResult, Socket } from "./port.ts";
 

@@ -1,0 +1,42 @@
+import type { OutgoingFrame, SendResult, Socket } from "../session/port.ts";
+import type { Entry } from "./frame.ts";
+import type { Page } from "./pages.ts";
+import type { Position } from "./position.ts";
+
+/**
+ * How a client is attached to a hub, in one value.
+ *
+ * `live`: subscribed to the hub's topics; its place is the hub's own.
+ * `paced`: off the topics, fed from its position as fast as its socket drains: catching up
+ * (`start`) or having been too slow (`lag`). `waits` says what brings the next step.
+ */
+export type Place =
+  | { readonly at: "live"; readonly deltas: "on" | "withheld" | "unwanted" }
+  | {
+      readonly at: "paced";
+      readonly since: "start" | "lag";
+      position: Position;
+      cursor: string;
+      waits: "turn" | "socket" | "log" | "hub" | "retry";
+      /** What was read for it, for its next step only. */
+      page: Page | undefined;
+      /** Repaired messages from before its position: sent first. */
+      readonly missed: Entry[];
+    }
+  | { readonly at: "detached" };
+
+export type Paced = Extract<Place, { at: "paced" }>;
+
+/** The subscription that an attachment serves. */
+export interface Subscriber {
+  readonly socket: Socket;
+  readonly subscriptionId: string;
+  readonly wantsDeltas: boolean;
+  send(frame: OutgoingFrame): SendResult;
+  /** The run's terminal event has been sent; the attachment is gone. */
+  runEnded(): void;
+  /** What the client holds is not known any more, or cannot be followed up: it must come back with its cursor. */
+  broken(why: "dropped" | "hole" | "missed_too_much"): void;
+  /** The hub cannot go on. */
+  lost(error: Error): void;
+}
