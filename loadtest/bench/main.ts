@@ -7,7 +7,7 @@ import { fanOut } from "./parts/fan-out.ts";
 import { latency } from "./parts/latency.ts";
 import { memory } from "./parts/memory.ts";
 import { storage } from "./parts/storage.ts";
-import { commit, machine } from "./report/machine.ts";
+import { commit, loadNow, machine } from "./report/machine.ts";
 import { markdown, type Report } from "./report/markdown.ts";
 import type { PartReport, Say } from "./report/part.ts";
 import { progress } from "./report/progress.ts";
@@ -35,6 +35,7 @@ if (parsed.kind === "run") {
 
 async function bench(options: Options): Promise<number> {
   const began = performance.now();
+  const load = loadNow();
   const line = progress(process.stdout);
   line.say("starting nats-server");
   const stage = await openStage({ profiled: options.profile !== undefined });
@@ -52,8 +53,9 @@ async function bench(options: Options): Promise<number> {
       date: new Date().toISOString(),
       command: ["npm run bench --", ...process.argv.slice(2)].join(" "),
       commit: commit(ROOM),
-      machine: machine(await natsVersion(stage)),
+      machine: machine(await natsVersion(stage), load),
       seconds: (performance.now() - began) / 1000,
+      quick: options.quick,
       parts,
     };
     const text = markdown(report);

@@ -35,7 +35,7 @@ describe("statistics", () => {
 describe("validity of a window", () => {
   const good: Window = {
     serverCores: 0.4,
-    wakeUps: 60,
+    wakeUps: 40,
     drivers: [
       { name: "publisher", cores: 0.5 },
       { name: "viewers", cores: 0.9 },
@@ -50,7 +50,7 @@ describe("validity of a window", () => {
   test("a window that nothing limited counts", () => {
     expect(faultsOf(good)).toEqual([]);
     // The generator's ticks, and not its events, are what a fast pattern wakes a server for.
-    expect(faultsOf({ ...good, plannedRate: 3_000, rate: 3_000, wakeUps: 600 })).toEqual([]);
+    expect(faultsOf({ ...good, plannedRate: 3_000, rate: 3_000, wakeUps: 400 })).toEqual([]);
   });
 
   test.each<[string, Partial<Window>, RegExp]>([
@@ -60,7 +60,7 @@ describe("validity of a window", () => {
       /viewers used 91 % .* bottleneck/,
     ],
     ["a server over its core", { serverCores: 0.95 }, /no longer came one by one/],
-    ["a server that waited for a core", { wakeUps: 59 }, /woke 59 times .* too busy/],
+    ["a server that waited for a core", { wakeUps: 39 }, /woke 39 times .* too busy/],
     ["a frame that is missing", { delivered: 999 }, /999 frames .* 1000 expected/],
     ["a frame too many", { delivered: 1_001 }, /1001 frames .* 1000 expected/],
     ["a late generator", { rate: 94 }, /94 events\/s were made, 100 planned/],

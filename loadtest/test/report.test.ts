@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { parseOptions } from "../bench/options.ts";
-import { markdown } from "../bench/report/markdown.ts";
+import { markdown, type Report } from "../bench/report/markdown.ts";
 
 test("all parts run when none is named, and in their own order when some are", () => {
   const all = parseOptions([]);
@@ -34,12 +34,21 @@ test.each([
 
 test("the report says where, of what and how it was measured, and whether the aims were met", () => {
   const aim = { what: "speed", aim: "over 1", measured: "2" };
-  const text = markdown({
+  const report: Report = {
     date: "2026-01-02T03:04:05.000Z",
     command: "npm run bench -- storage",
     commit: "abc",
-    machine: { cpu: "Z80", cores: 1, memoryGiB: 1, kernel: "CP/M", node: "20", nats: "2.15.2" },
+    machine: {
+      cpu: "Z80",
+      cores: 1,
+      memoryGiB: 1,
+      kernel: "CP/M",
+      node: "20",
+      nats: "2.15.2",
+      load: 0.5,
+    },
     seconds: 12.4,
+    quick: false,
     parts: [
       {
         title: "Part",
@@ -54,10 +63,12 @@ test("the report says where, of what and how it was measured, and whether the ai
         raw: {},
       },
     ],
-  });
+  };
+  const text = markdown(report);
   for (const part of ["2026-01-02", "Z80", "abc", "`npm run bench -- storage` (12 s)", "by hand"]) {
     expect(text).toContain(part);
   }
   expect(text).toContain("| a | b |\n| --- | --- |\n| 1 | 2 |");
   expect(text.match(/\| (met|\*\*missed\*\*|not measured) \|/g)).toHaveLength(3);
+  expect(markdown({ ...report, quick: true })).not.toContain("over 1");
 });

@@ -34,7 +34,7 @@ const KEPT_RATE = 0.95;
  * many events when it runs, and joins their writes: cheap, and not what is to be measured.
  */
 const TICKS = 1_000;
-const KEPT_WAKE_UPS = 0.6;
+const KEPT_WAKE_UPS = 0.4;
 
 /** Why the window must not be counted; empty when it may be. */
 export function faultsOf(window: Window): string[] {

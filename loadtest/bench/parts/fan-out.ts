@@ -16,8 +16,6 @@ import { type Contestant, type Measured, measure } from "./window.ts";
 type Lane = "durable" | "delta";
 const LANES: readonly Lane[] = ["durable", "delta"];
 const DELTAS_PER_CHECKPOINT = 12;
-/** Windows beyond the wanted rounds, to make up for those that do not count. */
-const SPARE_ROUNDS = 2;
 const TOP = 14;
 
 interface Figure {
@@ -146,10 +144,10 @@ async function measureFanOut(
       await run(yardstick, options.sizes.warmUpMs / 4);
       const ours: Measured[] = [];
       const theirs: Measured[] = [];
-      const { rounds } = options.sizes;
+      const { rounds, spareRounds } = options.sizes;
       for (
         let i = 1;
-        i <= rounds + SPARE_ROUNDS && !(enough(ours, rounds) && enough(theirs, rounds));
+        i <= rounds + spareRounds && !(enough(ours, rounds) && enough(theirs, rounds));
         i += 1
       ) {
         say(`fan-out ${viewersEach}, ${lane}: round ${i}, edge`);

@@ -1,6 +1,6 @@
 /** What a figure needs beside it to mean anything: where and of what it was measured. */
 import { spawnSync } from "node:child_process";
-import { cpus, release, totalmem, type } from "node:os";
+import { cpus, loadavg, release, totalmem, type } from "node:os";
 
 export interface Machine {
   readonly cpu: string;
@@ -9,9 +9,16 @@ export interface Machine {
   readonly kernel: string;
   readonly node: string;
   readonly nats: string;
+  /** Processes that wanted a core in the minute before: what else was going on. */
+  readonly load: number;
 }
 
-export function machine(nats: string): Machine {
+/** How busy the machine is, to be asked before anything is measured. */
+export function loadNow(): number {
+  return Math.round((loadavg()[0] ?? 0) * 10) / 10;
+}
+
+export function machine(nats: string, load: number): Machine {
   return {
     cpu: cpus()[0]?.model.trim() ?? "unknown CPU",
     cores: cpus().length,
@@ -19,6 +26,7 @@ export function machine(nats: string): Machine {
     kernel: `${type()} ${release()}`,
     node: process.versions.node,
     nats,
+    load,
   };
 }
 

@@ -9,6 +9,8 @@ export interface Report {
   readonly commit: string;
   readonly machine: Machine;
   readonly seconds: number;
+  /** Made by a quick look, too short to hold anything against the aims. */
+  readonly quick: boolean;
   readonly parts: readonly PartReport[];
 }
 
@@ -17,10 +19,11 @@ export function markdown(report: Report): string {
   return [
     `# Bench, ${report.date}`,
     "",
-    `* Machine: ${machine.cpu}, ${machine.cores} cores, ${machine.memoryGiB} GiB; ${machine.kernel}; Node ${machine.node}; nats-server ${machine.nats}`,
+    `* Machine: ${machine.cpu}, ${machine.cores} cores, ${machine.memoryGiB} GiB; ${machine.kernel}; Node ${machine.node}; nats-server ${machine.nats}; load before: ${machine.load}`,
     `* Commit: ${report.commit}`,
     `* Command: \`${report.command}\` (${Math.round(report.seconds)} s)`,
     "* Everything on loopback, each role in a process of its own. Absolute numbers are this machine's at that hour; compare the two sides of a ratio only.",
+    ...(report.quick ? ["* A quick look, too short to conclude from."] : []),
     "",
     ...report.parts.flatMap((part) => [
       `## ${part.title}`,
@@ -29,7 +32,7 @@ export function markdown(report: Report): string {
       "",
       ...tableLines(part.table),
       "",
-      ...aimLines(part.aims),
+      ...(report.quick ? [] : aimLines(part.aims)),
       ...part.notes.flatMap((note) => [note, ""]),
     ]),
   ].join("\n");
