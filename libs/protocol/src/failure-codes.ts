@@ -26,6 +26,10 @@ export const FAILURE_CODES = {
     retryable: false,
     summary: "A worker died while the tool ran; whether it took effect is not known.",
   },
+  invalid_event: { retryable: false, summary: "The agent emitted what is no event." },
+  invalid_output: { retryable: false, summary: "The output is not JSON." },
+  output_too_large: { retryable: false, summary: "The output is larger than an event may be." },
+  overflow: { retryable: false, summary: "The agent emits faster than the log takes it." },
   interrupted: { retryable: true, summary: "Stopped by an interrupt." },
   cancelled: { retryable: false, summary: "Stopped by the run's cancellation." },
 } as const satisfies Record<string, FailureRow>;

@@ -109,6 +109,7 @@ export const sharedSettings: {
   TL_REPLICAS: Setting<number>;
   TL_EVENTS_MAX_AGE_MS: Setting<number>;
   TL_DEADLINE_MS: Setting<number>;
+  TL_ALLOW_SHORT_RETENTION: Setting<boolean>;
   TL_LOG_LEVEL: Setting<LogLevel>;
 } = {
   TL_ADMIN_HOST: text("127.0.0.1"),
@@ -132,5 +133,7 @@ export const sharedSettings: {
   TL_REPLICAS: wholeNumber(1, { min: 1, max: 5 }),
   TL_EVENTS_MAX_AGE_MS: milliseconds(7 * DAY_MS, { min: 1000 }),
   TL_DEADLINE_MS: milliseconds(3 * DAY_MS, { min: 100 }),
+  /** For tests: events may be kept for less than twice the deadline, so that a run outlives its job. */
+  TL_ALLOW_SHORT_RETENTION: flag(false),
   TL_LOG_LEVEL: oneOf(LOG_LEVELS, "info"),
 };

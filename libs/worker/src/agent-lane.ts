@@ -120,7 +120,10 @@ export class AgentLane {
   text(messageId: string, stepId: string | undefined, started: Promise<StoredAt>): TextStream {
     const stream = this.#options.writer.text(messageId, stepId);
     let before: Promise<unknown> | undefined = this.#waiting > 0 ? started : undefined;
-    started.catch(() => (before = started));
+    // In a block: what a handler returns becomes the new promise's fate, and `started` rejects.
+    started.catch(() => {
+      before = started;
+    });
     const ready = async (): Promise<void> => {
       await this.refusal();
       if (before === undefined) return;

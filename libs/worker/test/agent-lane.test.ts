@@ -64,6 +64,21 @@ function lane(
 const custom = (name: string): NewEvent => ({ type: "custom", payload: { name, value: 1 } });
 
 describe("the agent's lane", () => {
+  it("[HOST5] a message whose beginning is refused by the fence leaves no rejection behind that nobody handles", async () => {
+    const { lane: it } = lane(1);
+    const unhandled: unknown[] = [];
+    const listen = (reason: unknown): void => void unhandled.push(reason);
+    // Before the test runner's own, which would fail the run without saying which test it was.
+    process.prependListener("unhandledRejection", listen);
+    const started = Promise.reject<StoredAt>(new Error("fenced"));
+    const text = it.text("msg_1", undefined, started);
+    // Rejections that nobody handles are told after the microtasks of a turn.
+    await new Promise((resolve) => setImmediate(resolve));
+    process.off("unhandledRejection", listen);
+    expect(unhandled).toEqual([]);
+    await expect(text.write("late")).rejects.toThrow("fenced");
+  });
+
   it("[OPS7] keeps the order of the calls while the queue is full, whatever would fit in between", async () => {
     const { lane: it, taken, drain } = lane(1);
     const all = ["a", "b", "c", "d"].map((name) => it.append(custom(name)));

@@ -1,5 +1,4 @@
 import {
-  flag,
   list,
   loadConfig,
   milliseconds,
@@ -20,8 +19,6 @@ const schema = z.object({
   TL_QUEUE_TIMEOUT_MS: milliseconds(600_000, { min: 100 }),
   /** How long steps may take to end in a shutdown. */
   TL_DRAIN_MS: milliseconds(10_000),
-  /** For tests: events may be kept for less than twice the deadline, so that a run outlives its job. */
-  TL_ALLOW_SHORT_RETENTION: flag(false),
   /** Where `git` is looked for. */
   PATH: z.string().default("/usr/local/bin:/usr/bin:/bin"),
 });

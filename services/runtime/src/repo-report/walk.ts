@@ -12,7 +12,7 @@ export interface FileEntry {
 export interface Walk {
   readonly files: readonly FileEntry[];
   readonly folders: number;
-  /** Folders left out by name (.git, node_modules), links, sockets, and what may not be read. */
+  /** Folders left out by name (.git, node_modules, dist, …), links, sockets, and what may not be read. */
   readonly skipped: number;
   /** A bound was reached: there is more than is listed. */
   readonly truncated: boolean;
@@ -26,7 +26,11 @@ export interface WalkBounds {
 /** 50,000 entries of ~200 bytes are ~10 MB; deeper than 64 levels is a generated tree or a trap. */
 const WALK_BOUNDS: WalkBounds = { maxFiles: 50_000, maxDepth: 64 };
 
-const LEFT_OUT = new Set([".git", ".hg", ".svn", "node_modules"]);
+/** Folders that hold what was fetched or built, not what was written. */
+const LEFT_OUT = new Set([
+  ...[".git", ".hg", ".svn", ".cache", ".next", ".throughline", ".venv"],
+  ...["__pycache__", "build", "coverage", "dist", "node_modules", "target", "venv"],
+]);
 
 /** Rejects with the signal's reason when aborted. Unreadable parts are counted as skipped, not thrown. */
 export async function walkFolder(
