@@ -1,3 +1,4 @@
+export type { RunPosition } from "./append.ts";
 export {
   AgentDirectory,
   type AgentDirectoryOptions,
@@ -36,7 +37,6 @@ export { openRunQueue, type RunQueue, type RunQueueOptions } from "./run-queue.t
 export {
   type AppendOptions,
   openRunWriter,
-  type RunPosition,
   RunWriter,
   type RunWriterOptions,
   type StoredAt,

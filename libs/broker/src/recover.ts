@@ -14,7 +14,7 @@ import type { EventLog } from "./event-log.ts";
 import { type LogMessage, logMessage } from "./headers.ts";
 import type { RunRef } from "./ids.ts";
 import { leaderRead } from "./leader-read.ts";
-import type { RunPosition } from "./run-writer.ts";
+import type { RunPosition } from "./append.ts";
 import type { Snapshot, SnapshotStore } from "./snapshot-store.ts";
 import { eventSubject, streamName } from "./subjects.ts";
 

@@ -1,27 +1,15 @@
 import { randomBytes } from "node:crypto";
 import { isBarrier, isTerminal, MAX_EVENT_BYTES, type NewEvent } from "@throughline/protocol";
-import { type Batch, type Line, takeBatch } from "./batch.ts";
+import { appendBatch, type AppendTarget, type RunPosition } from "./append.ts";
+import { type Line, takeBatch } from "./batch.ts";
 import type { Broker } from "./broker.ts";
 import { EventTooLarge, FencedError, QueueFull, WriterFailed } from "./errors.ts";
 import type { NewEphemeral } from "./ephemeral.ts";
-import { H, N } from "./headers.ts";
+import { H } from "./headers.ts";
 import type { RunRef } from "./ids.ts";
-import { isFatalRefusal, publishAcked, toHeaders } from "./publish.ts";
-import { settle } from "./settle.ts";
-import { ephemeralSubject, eventSubject, streamName } from "./subjects.ts";
+import { toHeaders } from "./publish.ts";
+import { ephemeralSubject } from "./subjects.ts";
 import { type LaneTimes, TextLane, type TextStream } from "./text-lane.ts";
-
-/** Where a run's log stands: what the next append continues. */
-export interface RunPosition {
-  /** Last stored seq. */
-  readonly seq: number;
-  /** Stream sequence of the run's last message, on whichever subject. */
-  readonly streamSeq: number;
-  /** Stream sequence of the last message on `.e`; 0 for none. The fence. */
-  readonly eSeq: number;
-  /** COMMANDS sequence applied through. */
-  readonly cmd: number;
-}
 
 export interface RunWriterOptions {
   readonly ref: RunRef;
@@ -52,7 +40,6 @@ type State =
   | { readonly kind: "closed" }
   | { readonly kind: "broken"; readonly error: FencedError | WriterFailed };
 
-const PUBLISH_MS = 3_000;
 const PATIENCE_MS = 10 * 60_000;
 /** Above it `ready()` waits; a producer that awaits its writes never gets further. */
 const HIGH_WATER_BYTES = 1024 * 1024;
@@ -69,10 +56,7 @@ export class RunWriter {
   readonly writer: string = randomBytes(9).toString("base64url");
   readonly #broker: Broker;
   readonly #options: RunWriterOptions;
-  readonly #stream: string;
-  readonly #subject: string;
-  readonly #anyOfRun: string;
-  readonly #anyJob: string;
+  readonly #log: AppendTarget;
   readonly #ephemeral: string;
   readonly #lane: TextLane;
   readonly #broken: AbortController = new AbortController();
@@ -93,10 +77,15 @@ export class RunWriter {
     const shard = broker.shardOf(options.ref.session);
     this.#broker = broker;
     this.#options = options;
-    this.#stream = streamName.events(shard);
-    this.#subject = eventSubject.e(options.ref, shard);
-    this.#anyOfRun = eventSubject.anyOfRun(options.ref, shard);
-    this.#anyJob = eventSubject.anyQ(options.ref, shard);
+    this.#log = {
+      ref: options.ref,
+      shard,
+      epoch: options.epoch,
+      attempt: options.attempt,
+      worker: options.worker,
+      writer: this.writer,
+      patienceMs: options.patienceMs ?? PATIENCE_MS,
+    };
     this.#ephemeral = ephemeralSubject.ofRun(options.ref, shard);
     this.#position = options.position;
     this.#seq = options.position.seq;
@@ -244,7 +233,7 @@ export class RunWriter {
     await Promise.resolve();
     while (this.#queue.length > 0 && this.#state.kind !== "broken") {
       const batch = takeBatch(this.#queue, this.#position.cmd);
-      const outcome = await this.#publish(batch);
+      const outcome = await appendBatch(this.#broker.nc, this.#log, this.#position, batch);
       this.#queuedBytes -= batch.body.byteLength - (batch.lines.length - 1);
       if (typeof outcome !== "number") {
         for (const line of batch.lines) line.failed(outcome);
@@ -261,67 +250,6 @@ export class RunWriter {
       this.#wake();
     }
     this.#inFlight = false;
-  }
-
-  /** Publishes a message until its fate is known: its stream sequence, or why the writer cannot go on. */
-  async #publish(batch: Batch): Promise<number | FencedError | WriterFailed> {
-    const { ref, epoch, attempt, worker, patienceMs = PATIENCE_MS } = this.#options;
-    const giveUpAt = Date.now() + patienceMs;
-    const { streamSeq: prev, eSeq } = this.#position;
-    let expected = eSeq;
-    for (;;) {
-      const outcome = await publishAcked(
-        this.#broker.nc,
-        this.#subject,
-        batch.body,
-        {
-          // Before anything is on `.e` the job is the fence, on whichever subject (WRT10).
-          [N.expectedLastSubject]: eSeq === 0 ? prev : expected,
-          [N.expectedLastFilter]: eSeq === 0 ? this.#anyOfRun : undefined,
-          [H.seq]: batch.firstSeq,
-          [H.last]: batch.lastSeq,
-          [H.prev]: prev,
-          [H.attempt]: attempt,
-          [H.writer]: this.writer,
-          [H.worker]: worker,
-          [H.epoch]: epoch,
-          [H.cmd]: batch.cmd || undefined,
-          [H.barrier]: batch.barrier || undefined,
-          [H.settled]: batch.settled || undefined,
-          [H.end]: batch.end ? 1 : undefined,
-        },
-        PUBLISH_MS,
-      );
-      if (outcome.kind === "stored") return outcome.streamSeq;
-      if (outcome.kind === "refused" && isFatalRefusal(outcome.code)) {
-        return new WriterFailed(
-          `NATS does not take this append of ${ref.run}: ${outcome.description}`,
-        );
-      }
-      const fate = await settle(this.#broker.nc, this.#stream, this.#subject, {
-        writer: this.writer,
-        lastSeq: batch.lastSeq,
-        expected,
-        job: { subject: this.#anyJob, streamSeq: prev },
-        giveUpAt,
-      });
-      switch (fate.kind) {
-        case "stored":
-          return fate.streamSeq;
-        case "absent":
-          expected = fate.expected;
-          continue;
-        case "fenced":
-          return new FencedError(
-            `${ref.run} belongs to attempt ${fate.attempt} of worker ${fate.worker}: ours (${attempt}) is over`,
-          );
-        case "unknown":
-          return new WriterFailed(
-            `the outcome of an append to ${ref.run} stayed unknown for ${patienceMs} ms`,
-            { cause: fate.cause },
-          );
-      }
-    }
   }
 
   #sendEphemeral(events: readonly NewEphemeral[]): void {
