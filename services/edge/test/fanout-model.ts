@@ -13,6 +13,7 @@ const SMALL = {
   lowWater: 500,
   softLimit: 1_000,
   hardLimit: 2_000,
+  lookBytes: 600,
 };
 
 interface Watched {

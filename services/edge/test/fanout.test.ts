@@ -380,7 +380,7 @@ describe("deltas", () => {
 });
 
 describe("a slow client", () => {
-  const SLOW = { lowWater: 2_000, softLimit: 4_000, hardLimit: 8_000 };
+  const SLOW = { lookBytes: 1_000, lowWater: 2_000, softLimit: 4_000, hardLimit: 8_000 };
 
   async function stalled(): Promise<{
     f: Fixture;
@@ -410,6 +410,17 @@ describe("a slow client", () => {
     expect(slow.texts).toEqual(["withheld"]);
     expect(fast.texts).toEqual(["withheld"]);
     expect(fast.control).toEqual(["caught_up"]);
+  });
+
+  test("[LAG1] deltas alone make it fall behind, too", async () => {
+    const { f, slow, fast } = await stalled();
+    for (let i = 0; i < 80; i += 1) {
+      f.log.delta("r", 3, "x".repeat(100));
+      await f.settle();
+    }
+    expect(slow.attachment?.place).toEqual({ at: "live", deltas: "withheld" });
+    expect(slow.socket.buffered()).toBeLessThan(6_000);
+    expect(fast.texts).toHaveLength(80);
   });
 
   test("[LAG2] [LAG3] over the hard limit it is fed as it drains: nothing lost, nothing twice, bounded memory", async () => {

@@ -25,6 +25,7 @@ function message(lines: string[], over: Partial<LogMessage> = {}): LogMessage {
   };
 }
 
+const TAG = { run: "r1", epoch: "e", tag: "tag" };
 const text = (frame: Uint8Array): string => Buffer.from(frame).toString("utf8");
 
 describe("framing a message", () => {
@@ -32,7 +33,7 @@ describe("framing a message", () => {
 
   test("[HUB1] each line becomes a frame with its own cursor, bytes otherwise unchanged", () => {
     const lines = [`{"a":{"b":"}"}}`, `{"text":"täxt \\n ☂"}`, `{"n":[{}]}`];
-    const { frames } = frameMessage(message(lines), "tag", slab);
+    const { frames } = frameMessage(message(lines), TAG, slab);
     expect(frames.map(text)).toEqual([
       `{"a":{"b":"}"},"cursor":"7-900-tag"}`,
       `{"text":"täxt \\n ☂","cursor":"8-900-tag"}`,
@@ -47,7 +48,11 @@ describe("framing a message", () => {
   test("[HUB1] frames cut from one block do not touch each other", () => {
     const small = new Slab(64);
     const frames = Array.from({ length: 50 }, (_, i) =>
-      frameMessage(message([`{"i":${i}}`], { firstSeq: 1, lastSeq: 1 }), "t", small),
+      frameMessage(
+        message([`{"i":${i}}`], { firstSeq: 1, lastSeq: 1 }),
+        { ...TAG, tag: "t" },
+        small,
+      ),
     ).flatMap((entry) => entry.frames);
     expect(frames.map(text)).toEqual(
       Array.from({ length: 50 }, (_, i) => `{"i":${i},"cursor":"1-900-t"}`),
@@ -63,11 +68,11 @@ describe("framing a message", () => {
     ["an object without members", message([`{}`])],
     ["nothing", message([""])],
   ])("[HUB2] a message with %s is a fault", (_what, m) => {
-    expect(() => frameMessage(m, "tag", slab)).toThrow(FrameFault);
+    expect(() => frameMessage(m, TAG, slab)).toThrow(FrameFault);
   });
 
   test("[HUB5] a message sent late carries the cursor it is given", () => {
-    const entry = frameMessage(message([`{"a":1}`, `{"b":"x"}`]), "tag", slab);
+    const entry = frameMessage(message([`{"a":1}`, `{"b":"x"}`]), TAG, slab);
     expect(restamped(entry, "50-1000-other").map(text)).toEqual([
       `{"a":1,"cursor":"50-1000-other"}`,
       `{"b":"x","cursor":"50-1000-other"}`,

@@ -8,6 +8,8 @@ interface HubView {
   /** Stream sequence through which live clients have everything. */
   published(): number;
   hasLive(): boolean;
+  /** So much has gone out to them. */
+  sent(bytes: number): void;
 }
 
 const DELTA_OVERHEAD = 200;
@@ -76,6 +78,7 @@ export class DeltaLane {
     }
     for (const frame of delta.frames) publisher.publish(this.#topic, frame);
     metrics.deltas += delta.frames.length;
+    this.#hub.sent(delta.bytes);
   }
 
   /**

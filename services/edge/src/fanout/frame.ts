@@ -1,5 +1,5 @@
 import type { LogMessage } from "@throughline/broker";
-import { formatCursor } from "@throughline/protocol";
+import { cursorTag, formatCursor } from "@throughline/protocol";
 import type { Slab } from "./slab.ts";
 
 /** One stored message, ready to be sent: its events as frames with their cursors. */
@@ -22,6 +22,20 @@ export interface Entry {
   readonly bytes: number;
 }
 
+/** The marks of the runs in one page. */
+export class RunMarks {
+  readonly #marks: Map<string, RunMark> = new Map();
+
+  of(m: { readonly run: string; readonly epoch: string }): RunMark {
+    const known = this.#marks.get(m.run);
+    // A run made anew in the same log is another one.
+    if (known?.epoch === m.epoch) return known;
+    const mark = { run: m.run, epoch: m.epoch, tag: cursorTag(m.run, m.epoch) };
+    this.#marks.set(m.run, mark);
+    return mark;
+  }
+}
+
 /** A message that is not what its headers say. The hub fails loudly, it does not guess. */
 export class FrameFault extends Error {
   override readonly name = "FrameFault";
@@ -33,22 +47,31 @@ const BRACE = 0x7d;
 const ENTRY_OVERHEAD = 240;
 const FRAME_OVERHEAD = 112;
 
+/** What all of a run's entries share. */
+export interface RunMark {
+  readonly run: string;
+  readonly epoch: string;
+  readonly tag: string;
+}
+
 /**
  * Splits a message's NDJSON body at newlines and splices each event's cursor in before its
  * last brace. No event is parsed. Throws FrameFault where lines and headers disagree.
  */
-export function frameMessage(m: LogMessage, tag: string, slab: Slab): Entry {
+export function frameMessage(m: LogMessage, mark: RunMark, slab: Slab): Entry {
+  const { run, epoch, tag } = mark;
   const frames = m.firstSeq === m.lastSeq ? [frameWhole(m, tag, slab)] : frameLines(m, tag, slab);
   let bytes = ENTRY_OVERHEAD;
   for (const frame of frames) bytes += frame.byteLength + FRAME_OVERHEAD;
   return {
-    run: m.run,
+    // Not the message's own: those are cut from its subject and headers, and would keep these in memory.
+    run,
+    epoch,
+    tag,
     streamSeq: m.streamSeq,
     prev: m.prev,
     firstSeq: m.firstSeq,
     lastSeq: m.lastSeq,
-    epoch: m.epoch,
-    tag,
     attempt: m.attempt,
     barrier: m.barrier,
     settled: m.settled,
@@ -118,6 +141,7 @@ export function restamped(entry: Entry, cursor: string): Uint8Array[] {
 
 /** Lines of an ephemeral message: sent as they are, since they have no cursor. */
 export function splitLines(body: Uint8Array): Uint8Array[] {
+  if (body.indexOf(NEWLINE) < 0) return body.byteLength === 0 ? [] : [body];
   const lines: Uint8Array[] = [];
   let start = 0;
   while (start < body.byteLength) {

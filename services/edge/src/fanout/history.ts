@@ -1,6 +1,5 @@
 import type { LogFilter, LogMessage } from "@throughline/broker";
-import { cursorTag } from "@throughline/protocol";
-import { type Entry, frameMessage } from "./frame.ts";
+import { type Entry, frameMessage, type RunMark, RunMarks } from "./frame.ts";
 import type { FanoutNode } from "./hub.ts";
 import { type Page, Pages } from "./pages.ts";
 import { Ring } from "./ring.ts";
@@ -31,8 +30,8 @@ export class History {
   }
 
   /** Frames a message and puts it at the end, or where it belongs if it is `late`. */
-  add(m: LogMessage, tag: string, published: number, late: boolean): Entry {
-    const entry = frameMessage(m, tag, this.#slab);
+  add(m: LogMessage, mark: RunMark, published: number, late: boolean): Entry {
+    const entry = frameMessage(m, mark, this.#slab);
     if (late) this.#ring.insert(entry);
     else this.#ring.push(entry, published);
     return entry;
@@ -106,7 +105,8 @@ export class History {
       log.read(this.#filter, after, { messages: READ_MESSAGES, bytes: limits.pageBytes, upTo }),
     );
     const slab = new Slab(PAGE_BLOCK);
-    const entries = page.messages.map((m) => frameMessage(m, cursorTag(m.run, m.epoch), slab));
+    const marks = new RunMarks();
+    const entries = page.messages.map((m) => frameMessage(m, marks.of(m), slab));
     return { entries, end: page.end };
   }
 }

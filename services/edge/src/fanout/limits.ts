@@ -1,4 +1,4 @@
-import { MAX_FRAME_BYTES } from "@throughline/protocol";
+import { MAX_FRAME_BYTES, MAX_SUBSCRIPTIONS } from "@throughline/protocol";
 import type { GateLimits } from "./gate.ts";
 import type { RingLimits } from "./ring.ts";
 
@@ -17,6 +17,8 @@ export interface FanoutLimits {
   readonly pageBytes: number;
   /** Fed to all paced clients together in one turn: a reconnect storm must not hold up live events. */
   readonly feedBytes: number;
+  /** A hub's sockets are looked at when it has sent this much since the last look. */
+  readonly lookBytes: number;
   /** A paced client is fed below this much buffered. */
   readonly lowWater: number;
   /** Above: no deltas. */
@@ -42,6 +44,7 @@ export const FANOUT_LIMITS: FanoutLimits = {
   unpublishedBytes: 4 * MIB,
   pageBytes: 128 * KIB,
   feedBytes: 2 * MIB,
+  lookBytes: 8 * KIB,
   lowWater: 64 * KIB,
   softLimit: 128 * KIB,
   hardLimit: 256 * KIB,
@@ -53,9 +56,11 @@ export const FANOUT_LIMITS: FanoutLimits = {
 
 /**
  * `maxBackpressure` of a socket. A publish skips a socket over it without a word, so it must hold
- * what a socket may have when a turn begins and all that the turn may add: topics, one page
- * and one frame that began below the mark.
+ * what a socket may have when a turn begins (the hard limit, and what each of its hubs may have
+ * sent without a look) and all that the turn may add: topics, one page, and one frame that began
+ * below the mark.
  */
 export function maxBackpressure(limits: FanoutLimits): number {
-  return limits.hardLimit + limits.turnBytes + limits.pageBytes + 2 * MAX_FRAME_BYTES;
+  const unlooked = MAX_SUBSCRIPTIONS * limits.lookBytes;
+  return limits.hardLimit + unlooked + limits.turnBytes + limits.pageBytes + 2 * MAX_FRAME_BYTES;
 }

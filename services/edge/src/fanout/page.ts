@@ -1,6 +1,6 @@
 import type { LogFilter, LogMessage } from "@throughline/broker";
 import { type Cursor, cursorTag, formatCursor } from "@throughline/protocol";
-import { type Entry, frameMessage } from "./frame.ts";
+import { type Entry, frameMessage, RunMarks } from "./frame.ts";
 import type { EventSource } from "./log.ts";
 import { type Position, readAfter } from "./position.ts";
 import { type Found, type ResetReason, resumeRun, resumeSession } from "./resume.ts";
@@ -154,11 +154,12 @@ class PageReader {
     const frames: Uint8Array[] = [];
     let bytes = 0;
     const slab = new Slab(BLOCK_BYTES);
+    const marks = new RunMarks();
     for (;;) {
       if (readAfter(position) >= this.#end) return { frames, cursor, more: false, ...said };
       const { messages, end } = await this.#read(readAfter(position), READ_MESSAGES);
       for (const message of messages) {
-        const entry = frameMessage(message, cursorTag(message.run, message.epoch), slab);
+        const entry = frameMessage(message, marks.of(message), slab);
         for (let seq = firstWanted(entry, position); seq <= entry.lastSeq; seq += 1) {
           const frame = entry.frames[seq - entry.firstSeq];
           const full = frames.length >= limit || bytes >= PAGE_BYTES;

@@ -26,6 +26,7 @@ export class Reaching {
   }
 
   reached(streamSeq: number): void {
+    if (this.#waiters.size === 0) return;
     for (const waiter of this.#waiters) {
       if (waiter.streamSeq > streamSeq) continue;
       this.#waiters.delete(waiter);

@@ -34,7 +34,7 @@ export class Runs {
   }
 
   get(run: string): Track | undefined {
-    return this.#tracks.get(run);
+    return this.#latest?.run === run ? this.#latest : this.#tracks.get(run);
   }
 
   values(): IterableIterator<Track> {
@@ -63,7 +63,7 @@ export class Runs {
    * hole, a repeat or another incarnation of the run is never delivered.
    */
   came(m: LogMessage): Track {
-    const known = this.#latest?.run === m.run ? this.#latest : this.#tracks.get(m.run);
+    const known = this.get(m.run);
     const before = { lastSeq: m.firstSeq - 1, attempt: m.attempt, barrier: 0, settled: 0 };
     const track = known ?? this.#track(m, before);
     const follows = track.lastSeq === undefined || track.lastSeq + 1 === m.firstSeq;
