@@ -97,8 +97,11 @@ export class Broker {
   connectionChanged(state: ConnectionState): void {
     if (this.#connection === state) return;
     this.#connection = state;
-    if (state === "down") this.reader.failAll("the NATS connection was lost");
-    else this.checks.allDue();
+    if (state === "down") this.reader.away("the NATS connection was lost");
+    else {
+      this.reader.back();
+      this.checks.allDue();
+    }
     for (const watcher of this.#watchers) watcher(state);
   }
 

@@ -53,6 +53,7 @@ export class DirectReader {
   readonly #replies: Subscription;
   readonly #collectors: Map<string, Collector> = new Map();
   #next = 0;
+  #away = false;
 
   constructor(nc: NatsConnection) {
     this.#nc = nc;
@@ -66,6 +67,7 @@ export class DirectReader {
   }
 
   read(stream: string, query: DirectQuery): Promise<DirectAnswer> {
+    if (this.#away) return Promise.reject(new BrokerUnavailable("NATS is not connected"));
     return new Promise((resolve, reject) => {
       const token = String((this.#next += 1));
       const timer = setTimeout(() => {
@@ -85,17 +87,22 @@ export class DirectReader {
     });
   }
 
-  /** Answers on the way are lost with the connection: fail them now instead of at their time-out. */
-  failAll(reason: string): void {
+  /** Answers on the way are lost with the connection, and questions get none: both fail now, not at their time-out. */
+  away(reason: string): void {
+    this.#away = true;
     for (const [token, collector] of [...this.#collectors]) {
       this.#drop(token);
       collector.reject(new BrokerUnavailable(reason));
     }
   }
 
+  back(): void {
+    this.#away = false;
+  }
+
   close(): void {
     this.#replies.unsubscribe();
-    this.failAll("the broker was closed");
+    this.away("the broker was closed");
   }
 
   #drop(token: string): void {

@@ -150,6 +150,7 @@ export class EventLog {
 
   /** Where the shard's stream ends now, as its leader says. */
   async head(ref: SessionRef): Promise<Head> {
+    this.#broker.assertUp();
     const stream = streamName.events(this.#broker.shardOf(ref.session));
     const { state, created } = await this.#broker.jsm.streams.info(stream);
     return { streamSeq: state.last_seq, epoch: String(created) };

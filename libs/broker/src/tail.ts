@@ -39,7 +39,7 @@ export interface TailSource<M extends Stored> {
 /** Where live copies wait while stored messages are read. Over it they are let go: the log has them. */
 const WAITING_BYTES = 4 * 1024 * 1024;
 const RETRY_FIRST_MS = 50;
-const RETRY_CAP_MS = 2_000;
+const RETRY_CAP_MS = 500;
 
 type Phase<M> =
   | { readonly kind: "catching"; waiting: M[]; waitingBytes: number }

@@ -48,3 +48,6 @@ export const MAX_LEASE_MS: number = 60 * 60 * 1000;
 
 /** A claim shorter than a reconnect with back-off would lapse under a client that is doing fine. */
 export const MIN_LEASE_MS = 1_000;
+
+/** Members, tools, results or attachments in one command: people and programs, not bulk data. */
+export const MAX_LISTED = 256;

@@ -194,7 +194,7 @@ export const wrong: readonly Row[] = [
     start({ tools: Array.from({ length: 257 }, () => ({ name: "a" })) }),
     "invalid",
     "payload.tools",
-    "payload.tools: must be at most 256 items long",
+    "payload.tools: has more than 256",
   ],
 ];
 

@@ -53,6 +53,10 @@ describe("resuming a run", () => {
     expect(resumeRun(nothing, "mine", { ...found, prev: 0, firstSeq: 1 })).toEqual(at(0, 0));
     expect(resumeRun(nothing, "mine", undefined)).toEqual(at(0, 0));
     expect(resumeRun(nothing, "mine", found)).toEqual(reset("cursor_expired"));
+    // Behind the first stored message: events would be passed over without a word.
+    expect(resumeRun({ ...nothing, streamSeq: 50 }, "mine", found)).toEqual(
+      reset("cursor_invalid"),
+    );
     // Told before that the log begins behind 45: nothing is lost since.
     expect(resumeRun({ ...nothing, streamSeq: 45 }, "mine", found)).toEqual(at(45, 0));
   });

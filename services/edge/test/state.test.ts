@@ -94,10 +94,17 @@ describe("a connection's state", () => {
     expect(effects.at(-1)).toMatchObject({ do: "attach", id: "sub_2" });
   });
 
-  test("[CON3] repeated unreadable frames close with 4400; readable ones in between forgive", () => {
-    const heartbeat = command({ type: "heartbeat", id: "h", payload: { ts: 1 } });
-    const forgiven = Array.from({ length: 40 }, () => [unreadable, heartbeat]).flat();
+  test("[CON3] repeated unreadable frames close with 4400; commands in between forgive, heartbeats do not", () => {
+    const unsubscribe = command({
+      type: "unsubscribe",
+      id: "u",
+      payload: { subscription_id: "sub_9" },
+    });
+    const forgiven = Array.from({ length: 40 }, () => [unreadable, unsubscribe]).flat();
     expect(run(OPENED, ...forgiven).state.phase).toBe("open");
+    const heartbeat = command({ type: "heartbeat", id: "h", payload: { ts: 1 } });
+    const idle = Array.from({ length: 40 }, () => [unreadable, heartbeat]).flat();
+    expect(run(OPENED, ...idle).state.phase).toBe("closed");
     const { state, effects } = run(
       OPENED,
       subscribe("c", "s"),

@@ -9,6 +9,7 @@ import {
   type Command,
   type ControlFrameOf,
   isErrorCode,
+  MAX_FRAME_BYTES,
 } from "@throughline/protocol";
 import type { Clock } from "../clock.ts";
 import { type BackoffOptions, backoff } from "../connection/backoff.ts";
@@ -72,7 +73,7 @@ export class Outbox {
    * Resolves when the edge has stored the command, with its answer.
    *
    * @param signal gives up waiting. The command may have been stored all the same.
-   * @throws {CommandRejected} refused for good, or for the moment eight times in a row
+   * @throws {CommandRejected} larger than a frame may be, refused for good, or for the moment eight times in a row
    * @throws {OutboxFull} 1,000 commands are waiting for their answers
    * @throws {ClientClosed} the client was closed before the answer came
    */
@@ -85,8 +86,13 @@ export class Outbox {
     if (this.#entries.has(id))
       return Promise.reject(new TypeError(`a command with the id ${id} is on its way already`));
     const text = JSON.stringify(command);
+    const bytes = new TextEncoder().encode(text).length;
+    // A server cuts the link over a frame that is far too big, and the frame would be sent again and again.
+    if (bytes > MAX_FRAME_BYTES) {
+      const message = `the command has ${bytes} bytes, ${MAX_FRAME_BYTES} at most: pass large data as an artifact`;
+      return Promise.reject(new CommandRejected({ id, code: "too_large", message }));
+    }
     return new Promise<Answer>((resolve, reject) => {
-      const bytes = new TextEncoder().encode(text).length;
       const abort = (): void => {
         if (signal !== undefined) this.#fail(entry, reasonOf(signal));
       };

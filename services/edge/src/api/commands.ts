@@ -1,3 +1,4 @@
+import { type CommandType, isRunCommandType } from "@throughline/protocol";
 import { parseCommand } from "@throughline/protocol/schemas";
 import { randomUUID } from "node:crypto";
 import type { Principal } from "../auth/principal.ts";
@@ -50,13 +51,21 @@ export async function sendCommand(
     return problem("invalid", `${name}: is not the one in the path`);
   }
   const id = request.headers.get("idempotency-key") ?? body.value["id"] ?? randomUUID();
-  return run(services, principal, { ...body.value, ...path, id });
+  return run(services, principal, { ...body.value, ...path, id }, isRunCommandType);
 }
 
-async function run(services: ApiServices, principal: Principal, value: JsonObject): Promise<Reply> {
+async function run(
+  services: ApiServices,
+  principal: Principal,
+  value: JsonObject,
+  belongsHere: (type: CommandType) => boolean = () => true,
+): Promise<Reply> {
   const parsed = parseCommand(value);
   if (!parsed.ok) return problem(parsed.code, parsed.message);
   const { command } = parsed;
+  if (!belongsHere(command.type)) {
+    return problem("invalid", `type: ${command.type} is not addressed to a run`);
+  }
   if (!isEffective(command)) {
     return problem("invalid", `type: ${command.type} concerns a connection, and here is none`);
   }

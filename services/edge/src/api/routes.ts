@@ -1,7 +1,8 @@
 import { refusalOf } from "../commands/outcome.ts";
-import type { HttpRequest, Route } from "../transport/http.ts";
+import type { Principal } from "../auth/principal.ts";
+import type { Admission, HttpRequest, Route } from "../transport/http.ts";
 import { problem, type Reply } from "../transport/problem.ts";
-import { bearerOf } from "../transport/request.ts";
+import { bearerOf, type RequestHead } from "../transport/request.ts";
 import { createSession, sendCommand, startRun } from "./commands.ts";
 import { getEvents, getSnapshot } from "./reads.ts";
 import type { ApiServices, Handler } from "./services.ts";
@@ -17,32 +18,37 @@ const TABLE: readonly (readonly [Route["method"], string, Handler])[] = [
 
 /** The HTTP API (PROTOCOL §5). Commands take the same way as over a WebSocket. */
 export function apiRoutes(services: ApiServices): Route[] {
+  const admit = (head: RequestHead): Promise<Admission> => authenticated(services, head);
   const routes: Route[] = TABLE.map(([method, pattern, handle]) => ({
     method,
     pattern,
-    handle: (request) => authenticated(services, request, handle),
+    admit,
+    handle: (principal, request) => answered(services, principal, request, handle),
   }));
-  const upgradeOnly = (): Promise<Reply> => {
-    const headers = { Upgrade: "websocket", Connection: "Upgrade" };
-    return Promise.resolve(
-      problem("invalid", "this path takes WebSockets", { status: 426, headers }),
-    );
-  };
-  return [...routes, { method: "get", pattern: "/v1/connect", handle: upgradeOnly }];
+  const headers = { Upgrade: "websocket", Connection: "Upgrade" };
+  const upgradeOnly = problem("invalid", "this path takes WebSockets", { status: 426, headers });
+  const connect = { method: "get", pattern: "/v1/connect" } as const;
+  return [
+    ...routes,
+    { ...connect, admit: () => upgradeOnly, handle: () => Promise.resolve(upgradeOnly) },
+  ];
 }
 
-async function authenticated(
+async function authenticated(services: ApiServices, head: RequestHead): Promise<Admission> {
+  const who = await services.authenticate(bearerOf(head.headers), head);
+  if (who.ok) return { principal: who.principal };
+  const headers = who.code === "unauthenticated" ? { "WWW-Authenticate": "Bearer" } : {};
+  return problem(who.code, who.message, { headers });
+}
+
+async function answered(
   services: ApiServices,
+  principal: Principal,
   request: HttpRequest,
   handle: Handler,
 ): Promise<Reply> {
-  const who = await services.authenticate(bearerOf(request.headers), request);
-  if (!who.ok) {
-    const headers = who.code === "unauthenticated" ? { "WWW-Authenticate": "Bearer" } : {};
-    return problem(who.code, who.message, { headers });
-  }
   try {
-    return await handle(services, who.principal, request);
+    return await handle(services, principal, request);
   } catch (error) {
     const refused = refusalOf(error);
     if (refused.code === "internal") throw error;

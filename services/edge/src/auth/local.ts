@@ -12,20 +12,15 @@ export interface RequestOrigin {
 }
 
 const LOCAL_NAMES: ReadonlySet<string> = new Set(["localhost", "127.0.0.1", "[::1]"]);
-const PROXY_HEADERS: ReadonlySet<string> = new Set([
-  "forwarded",
-  "via",
-  "x-real-ip",
-  "true-client-ip",
-  "cf-connecting-ip",
-  "x-client-ip",
-]);
+/** Headers by which proxies and CDNs say for whom they ask. */
+const PROXY_HEADER =
+  /^(forwarded|via|x-forwarded|x-real-ip|x-client|x-cluster-client|x-original|x-envoy|x-proxyuser|true-client|cf-|fly-|fastly-|akamai-)/;
 
 /** Why the request is not local, for the developer to read; undefined when it is. */
 export function notLocal(request: RequestOrigin): string | undefined {
   if (!isLoopback(request.remoteAddress)) return "it does not come from this machine";
   for (const name of request.headers.keys()) {
-    if (PROXY_HEADERS.has(name) || name.startsWith("x-forwarded-")) {
+    if (PROXY_HEADER.test(name)) {
       return `it came through a proxy (header ${name})`;
     }
   }

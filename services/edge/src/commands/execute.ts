@@ -151,6 +151,8 @@ async function steerRun(
   const ref = refOf(principal, command);
   const { user } = principal;
   const { id, ...body } = command;
+  // The id is used: it started this very run.
+  if (ref.run === deriveRunId({ ...ref, user, id })) return conflict();
   const hash = bodyHash(body);
   const over = await endedOrAbsent(services, ref, command.type);
   if (over?.code === "run_ended") {

@@ -9,11 +9,13 @@ export interface SessionSource {
 interface Cached {
   readonly record: SessionGrants;
   readonly until: number;
+  readonly bytes: number;
 }
 
 /** A change of members takes effect on this node within this time. */
 const FRESH_MS = 5_000;
-const KEPT = 10_000;
+/** Bounded by size: a record may list hundreds of members. */
+const KEPT_BYTES = 8 * 1024 * 1024;
 
 /**
  * Session records for authorisation, kept for moments: after a restart, thousands of clients come
@@ -23,6 +25,7 @@ export class SessionRecords {
   readonly #source: SessionSource;
   readonly #now: () => number;
   readonly #cached: Map<string, Cached> = new Map();
+  #bytes = 0;
   readonly #asking: Map<string, Promise<SessionGrants | undefined>> = new Map();
 
   constructor(source: SessionSource, now: () => number) {
@@ -46,7 +49,7 @@ export class SessionRecords {
   async #ask(key: string, ref: SessionRef): Promise<SessionGrants | undefined> {
     try {
       const record = await this.#source.get(ref);
-      this.#cached.delete(key);
+      this.#drop(key);
       if (record !== undefined) this.#keep(key, record);
       return record;
     } finally {
@@ -54,12 +57,20 @@ export class SessionRecords {
     }
   }
 
+  /** Entries stand in the order of their time, so what is over and what is too much lies in front. */
   #keep(key: string, record: SessionGrants): void {
-    this.#cached.set(key, { record, until: this.#now() + FRESH_MS });
-    if (this.#cached.size <= KEPT) return;
-    for (const oldest of this.#cached.keys()) {
-      this.#cached.delete(oldest);
-      break;
+    const now = this.#now();
+    const bytes = 2 * (key.length + JSON.stringify(record).length);
+    this.#cached.set(key, { record, until: now + FRESH_MS, bytes });
+    this.#bytes += bytes;
+    for (const [oldest, { until }] of this.#cached) {
+      if (until > now && this.#bytes <= KEPT_BYTES) break;
+      this.#drop(oldest);
     }
+  }
+
+  #drop(key: string): void {
+    this.#bytes -= this.#cached.get(key)?.bytes ?? 0;
+    this.#cached.delete(key);
   }
 }

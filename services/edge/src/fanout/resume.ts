@@ -22,11 +22,15 @@ export type ResetReason = "cursor_expired" | "cursor_invalid";
 
 /**
  * Judges a cursor of a run. `tag` is the run's own, `found` the first message at or behind
- * `cursor.streamSeq`. Pure.
+ * `cursor.streamSeq`; for a cursor that has seen nothing, the first that is stored at all. Pure.
  */
 export function resumeRun(cursor: Cursor, tag: string, found: Found | undefined): Resumption {
   if (cursor.tag !== tag) return reset("cursor_invalid");
-  if (cursor.seq === 0) return resumeUnseen(cursor, found);
+  if (cursor.seq === 0) {
+    // It claims to have seen nothing, from behind what is stored: no cursor of ours passes that over.
+    if (found && found.streamSeq <= cursor.streamSeq) return reset("cursor_invalid");
+    return resumeUnseen(cursor, found);
+  }
   if (found === undefined) return reset("cursor_expired");
   if (found.streamSeq === cursor.streamSeq) return within(cursor, found);
   // Its own message is gone: no loss if the next event is still there.

@@ -79,7 +79,9 @@ async function judge(node: FanoutNode, hub: Hub, cursor: Cursor): Promise<Resump
     return { kind: "reset", reason: "cursor_invalid" };
   }
   // What has seen nothing cannot be repeated to; and a session's origin may lie behind all its messages.
-  const after = cursor.seq === 0 ? Math.min(cursor.streamSeq, hub.published) : cursor.streamSeq - 1;
+  let after = cursor.streamSeq - 1;
+  if (cursor.seq === 0)
+    after = filter.kind === "run" ? 0 : Math.min(cursor.streamSeq, hub.published);
   const found = await firstBehind(hub, after);
   const judged = filter.kind === "run" ? resumeRun : resumeSession;
   return clamped(judged(cursor, origin, found), hub);

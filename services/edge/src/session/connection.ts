@@ -200,7 +200,7 @@ export class Connection implements ConnectionPort {
         this.send(effect.frame);
         return;
       case "attach":
-        void this.#attach(effect.id, effect.request);
+        this.#attach(effect.id, effect.request).catch((error: unknown) => this.#mishap(error));
         return;
       case "detach":
         this.#attachments.get(effect.id)?.detach();
@@ -224,9 +224,11 @@ export class Connection implements ConnectionPort {
     };
     const mine = this.#commands === undefined ? run() : this.#commands.then(run);
     this.#commands = mine;
-    void mine.then(() => {
-      if (this.#commands === mine) this.#commands = undefined;
-    });
+    mine
+      .then(() => {
+        if (this.#commands === mine) this.#commands = undefined;
+      })
+      .catch((error: unknown) => this.#mishap(error));
   }
 
   async #attach(id: string, request: SubscribeRequest): Promise<void> {
@@ -265,6 +267,13 @@ export class Connection implements ConnectionPort {
       }
       case "unwanted":
     }
+  }
+
+  /** A fault of ours: this client starts afresh, and nobody else is touched. */
+  #mishap(error: unknown): void {
+    const { log } = this.#services.commands;
+    log.error({ err: error }, "a connection's command could not be carried out");
+    this.close(1013, "the node could not do this");
   }
 
   #lastSent(): number {

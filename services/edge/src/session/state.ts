@@ -101,7 +101,11 @@ export function next(state: ConnectionState, happening: Happening): Step {
   if (state.phase === "closed") return { state, effects: [] };
   switch (happening.kind) {
     case "command":
-      return onCommand(lenient(state), happening.command);
+      // A heartbeat costs its sender nothing: it makes up for no frame that could not be read.
+      return onCommand(
+        happening.command.type === "heartbeat" ? state : lenient(state),
+        happening.command,
+      );
     case "unreadable":
       return onUnreadable(state, happening.frame);
     case "subscribe":

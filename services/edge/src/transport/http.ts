@@ -1,4 +1,5 @@
 import { STATUS_CODES } from "node:http";
+import type { Principal } from "../auth/principal.ts";
 import type { Slots } from "../lifecycle/admission.ts";
 import type { Log } from "../log.ts";
 import { problem, type Reply } from "./problem.ts";
@@ -15,9 +16,13 @@ export interface HttpRequest extends RequestHead {
 export interface Route {
   readonly method: "get" | "post";
   readonly pattern: string;
+  /** Decides on the head alone, so that a stranger's body is neither waited for nor kept. May reject. */
+  readonly admit: (head: RequestHead) => Promise<Admission> | Admission;
   /** May reject: then the client gets `internal`. */
-  readonly handle: (request: HttpRequest) => Promise<Reply>;
+  readonly handle: (principal: Principal, request: HttpRequest) => Promise<Reply>;
 }
+
+export type Admission = { readonly principal: Principal } | Reply;
 
 export interface HttpOptions {
   readonly maxBodyBytes: number;
@@ -52,18 +57,18 @@ function handler(route: Route, options: HttpOptions): (res: UwsResponse, req: Uw
   return (res, req) => {
     const exchange = new Exchange(res);
     try {
+      const head = readHead(res, req);
+      const params = Array.from({ length: paramCount }, (_, i) => decoded(req.getParameter(i)));
       if (!options.requests.tryTake()) {
         exchange.reply(problem("overloaded", "too many requests at once", { retryAfterMs: 1_000 }));
         return;
       }
-      const head = readHead(res, req);
-      const params = Array.from({ length: paramCount }, (_, i) => decoded(req.getParameter(i)));
-      const run = (body: Buffer): void => {
-        void answer(route, { ...head, params, body }, exchange, options);
-      };
       exchange.onAborted(() => options.requests.give());
-      if (route.method === "post") exchange.readBody(options.maxBodyBytes, run);
-      else run(Buffer.alloc(0));
+      const body =
+        route.method === "post"
+          ? exchange.readBody(options.maxBodyBytes)
+          : Promise.resolve(Buffer.alloc(0));
+      void answer(route, { head, params, body }, exchange, options);
     } catch (error) {
       options.log.error({ err: error, pattern: route.pattern }, "a request handler threw");
       exchange.reply(problem("internal", "the node could not do this"));
@@ -73,12 +78,19 @@ function handler(route: Route, options: HttpOptions): (res: UwsResponse, req: Uw
 
 async function answer(
   route: Route,
-  request: HttpRequest,
+  coming: { head: RequestHead; params: readonly string[]; body: Promise<Buffer> },
   exchange: Exchange,
   options: HttpOptions,
 ): Promise<void> {
   try {
-    exchange.reply(await route.handle(request));
+    const admission = await route.admit(coming.head);
+    if (!("principal" in admission)) {
+      exchange.reply(admission);
+      return;
+    }
+    const body = await coming.body;
+    const request = { ...coming.head, params: coming.params, body };
+    exchange.reply(await route.handle(admission.principal, request));
   } catch (error) {
     options.log.error({ err: error, pattern: route.pattern }, "a request failed");
     exchange.reply(problem("internal", "the node could not do this"));
@@ -113,11 +125,19 @@ class Exchange {
     this.#done = done;
   }
 
-  readBody(maxBytes: number, whole: (body: Buffer) => void): void {
+  /** Never resolves when the client goes, or the body is refused. */
+  readBody(maxBytes: number): Promise<Buffer> {
+    return new Promise((resolve) => this.#collect(maxBytes, resolve));
+  }
+
+  #collect(maxBytes: number, whole: (body: Buffer) => void): void {
     const chunks: Buffer[] = [];
     let bytes = 0;
     this.#res?.onData((chunk, isLast) => {
-      if (this.#res === undefined) return;
+      if (this.#res === undefined) {
+        chunks.length = 0;
+        return;
+      }
       bytes += chunk.byteLength;
       if (bytes <= maxBytes) {
         // A copy: the chunk is neutered when this returns.

@@ -108,11 +108,17 @@ function upgrade(
   try {
     if (!options.isAccepting()) {
       response.refuse(problem("overloaded", "this node is draining", { retryAfterMs: 1_000 }));
-    } else if (!options.handshakes.tryTake()) {
-      response.refuse(problem("overloaded", "too many connects at once", { retryAfterMs: 1_000 }));
-    } else {
-      void negotiate(response, readHead(res, req), context, options);
+      return;
     }
+    const head = readHead(res, req);
+    if (!options.handshakes.tryTake()) {
+      response.refuse(problem("overloaded", "too many connects at once", { retryAfterMs: 1_000 }));
+      return;
+    }
+    negotiate(response, head, context, options).catch((error: unknown) => {
+      options.log.error({ err: error }, "a connection could not be opened");
+      response.refuse(problem("internal", "the node could not do this"));
+    });
   } catch (error) {
     options.log.error({ err: error }, "an upgrade handler threw");
     response.refuse(problem("internal", "the node could not do this"));
