@@ -1,6 +1,14 @@
 /** One local system per data folder: two would write to the same JetStream files. */
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname, join } from "node:path";
 import { Plain, run } from "./terminal.mjs";
 
 /**
@@ -10,7 +18,7 @@ import { Plain, run } from "./terminal.mjs";
  * @returns {Promise<() => void>} gives it back
  */
 export async function lock(data) {
-  mkdirSync(data, { recursive: true });
+  make(data);
   const file = join(data, "owner.pid");
   const owner = readOwner(file);
   if (owner !== undefined && (await isOurs(owner))) {
@@ -22,6 +30,29 @@ export async function lock(data) {
   return () => {
     if (readOwner(file) === process.pid) rmSync(file);
   };
+}
+
+/**
+ * Makes the folder, or says why it cannot be. Looked at first, since where a folder refuses new ones without
+ * a reason (/proc), Node's recursive mkdir tries for ever.
+ *
+ * @param {string} data
+ */
+function make(data) {
+  let above = data;
+  while (!existsSync(above)) above = dirname(above);
+  try {
+    accessSync(above, constants.W_OK);
+    if (above.startsWith("/proc") || above.startsWith("/sys"))
+      throw new Error("it holds no files of ours");
+    mkdirSync(data, { recursive: true });
+    accessSync(join(data, "."), constants.W_OK);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new Plain(
+      `the data folder ${data} cannot be used: ${why}. Name another: npm start -- --data FOLDER`,
+    );
+  }
 }
 
 /** @param {string} file */

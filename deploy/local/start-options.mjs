@@ -62,7 +62,7 @@ function parse(args) {
  * @param {string} flag
  * @param {string} text
  */
-function readPort(flag, text) {
+export function readPort(flag, text) {
   const port = Number(text);
   // Two more follow each.
   if (Number.isInteger(port) && port > 0 && port <= 65_533) return port;

@@ -7,6 +7,7 @@ import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { holderOf, isFree } from "./ports.mjs";
 import { ROOT } from "./project.mjs";
+import { readPort } from "./start-options.mjs";
 import { edgesOf, TOKEN } from "./system.mjs";
 import { dim, entry, Plain, say } from "./terminal.mjs";
 
@@ -22,7 +23,10 @@ await entry(async () => {
       kill: { type: "boolean", default: false },
     },
   });
-  const [first, second] = edgesOf({ port: Number(values.port), adminPort: 0 });
+  const [first, second] = edgesOf({
+    port: readPort("--port", values.port),
+    adminPort: 0,
+  });
   if (first === undefined || second === undefined) throw new Error("a local system has two edges");
   if (await isFree(second.port))
     throw new Plain("no edge answers: run npm start first, in another terminal");

@@ -140,4 +140,14 @@ describe("the lock on a data folder", () => {
     unlock();
     expect(existsSync(join(home, "owner.pid"))).toBe(false);
   });
+
+  it("[RUN6] says in a sentence why a folder cannot be taken", async () => {
+    const file = join(home, "a-file");
+    writeFileSync(file, "");
+    for (const data of [file, join(file, "below"), "/proc/throughline"]) {
+      await expect(lock(data)).rejects.toThrow(
+        /^the data folder .* cannot be used: .*--data FOLDER$/,
+      );
+    }
+  });
 });

@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { type Broker, openBroker } from "@throughline/broker";
@@ -123,9 +124,21 @@ describe("replay", () => {
     expect(state.error?.message).toMatch(message);
   });
 
+  it("[RPL5] refuses pipes that nobody writes to, more than there are file threads, and goes on", async () => {
+    const pipes = Array.from({ length: 6 }, (_, i) => join(scratch, `pipe-${i}`));
+    for (const pipe of pipes) execFileSync("mkfifo", [pipe]);
+    const runs = await Promise.all(pipes.map((file) => startRun(broker, "replay", { file })));
+    for (const run of runs) {
+      expect((await ended(broker, run)).state.error).toMatchObject({ code: "invalid_recording" });
+    }
+    const after = await startRun(broker, "replay", { file: "text.jsonl", speed: 1_000 });
+    expect((await ended(broker, after)).state.status).toBe("completed");
+  });
+
   it.each([
     ["is empty", "", /no chunk/],
     ["is something else", "hello\n", /line 1 .* not JSON/],
+    ["is JSON of another kind", '{"not":"a chunk"}\n', /line 1/],
     [
       "breaks off",
       `${JSON.stringify({ choices: [{ delta: { content: "a" } }] })}\n{"choi`,

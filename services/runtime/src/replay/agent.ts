@@ -4,7 +4,7 @@
  * Recordings carry a `created` second and no time per chunk, so the rate is ours: 50 chunks (about as
  * many tokens) a second at speed 1, a usual rate of hosted models.
  */
-import { open } from "node:fs/promises";
+import { constants, open } from "node:fs/promises";
 import {
   AgentError,
   type Agent,
@@ -133,7 +133,8 @@ function toolName(name: string): string {
 }
 
 async function* readLines(at: AllowedPath): AsyncGenerator<string> {
-  const file = await open(at.path);
+  // Without waiting: a pipe that nobody writes to would hold one of the process's four file threads for ever.
+  const file = await open(at.path, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     const stat = await file.stat();
     if (!stat.isFile()) throw new AgentError("invalid_recording", "the recording is not a file");

@@ -4,7 +4,7 @@ import { z } from "zod";
 
 const text = z.string().nullish();
 
-const chunkSchema = z.object({
+const fields = z.object({
   model: z.string().optional(),
   choices: z
     .array(
@@ -29,7 +29,7 @@ const chunkSchema = z.object({
         finish_reason: text,
       }),
     )
-    .default([]),
+    .optional(),
   usage: z
     .object({
       prompt_tokens: z.int().min(0),
@@ -39,6 +39,14 @@ const chunkSchema = z.object({
     })
     .nullish(),
 });
+
+/** Providers send either or both: the last chunk may hold the usage alone. */
+const chunkSchema = fields
+  .refine(
+    ({ choices, usage }) => choices !== undefined || usage != null,
+    "has neither choices nor usage",
+  )
+  .transform((chunk) => ({ ...chunk, choices: chunk.choices ?? [] }));
 
 export type Chunk = z.infer<typeof chunkSchema>;
 
