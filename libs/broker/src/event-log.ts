@@ -2,11 +2,11 @@ import type { Broker } from "./broker.ts";
 import { EventChains } from "./continuity.ts";
 import type { DirectReader, RawMessage } from "./direct-read.ts";
 import { LogCorrupt } from "./errors.ts";
-import { HeaderText } from "./header-text.ts";
-import { H, type LogMessage, logMessage, sequenceOf } from "./headers.ts";
+import { H, type LogMessage, logMessage } from "./headers.ts";
 import type { RunRef, SessionRef } from "./ids.ts";
 import { leaderRead } from "./leader-read.ts";
-import { type EphemeralMessage, ephemeralMessage } from "./ephemeral.ts";
+import { ephemeralMessage, liveMessage } from "./live-message.ts";
+import type { EphemeralMessage } from "./ephemeral.ts";
 import { type StartOutcome, startRun, type StartRequest } from "./start.ts";
 import {
   ephemeralSubject,
@@ -168,6 +168,7 @@ export class EventLog {
       filter.kind === "run"
         ? liveSubject.ofRun(filter, shard)
         : liveSubject.ofSession(filter, shard);
+    const run = filter.kind === "run" ? filter.run : undefined;
     return {
       subscribe: (onLive, onBroken) => {
         const live = this.#broker.nc.subscribe(subject, {
@@ -178,8 +179,7 @@ export class EventLog {
             }
             let message: LogMessage;
             try {
-              const headers = HeaderText.of(m);
-              message = logMessage(m.subject, sequenceOf(headers), headers, m.data);
+              message = liveMessage(m, run);
             } catch (cause) {
               onBroken(cause instanceof Error ? cause : new Error(String(cause)));
               return;
@@ -204,9 +204,11 @@ export class EventLog {
       filter.kind === "run"
         ? ephemeralSubject.ofRun(filter, shard)
         : ephemeralSubject.ofSession(filter, shard);
+    const run = filter.kind === "run" ? filter.run : undefined;
     const subscription = this.#broker.nc.subscribe(subject, {
       callback: (error, m) => {
-        if (error === null) onMessage(ephemeralMessage(m.subject, HeaderText.of(m), m.data));
+        const message = error === null ? ephemeralMessage(m, run) : undefined;
+        if (message) onMessage(message);
       },
     });
     return { close: () => subscription.unsubscribe() };

@@ -91,7 +91,7 @@ export function logMessage(
     barrier: whole(headers, H.barrier, 0),
     settled: whole(headers, H.settled, 0),
     end: headers.get(H.end) !== "",
-    lane: subject.endsWith(".e") ? "e" : "q",
+    lane: headers.get(H.prev) === "0" ? "q" : "e",
     body,
   };
 }
