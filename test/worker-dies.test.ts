@@ -160,7 +160,7 @@ describe("a worker dies", () => {
     const { client, session, run } = await following("repo-report", { path: folder, pace_ms: 25 });
     await client.frame((f) => f.run_id === run && f.type === "step.completed");
     const frozen = holder(client, run);
-    frozen.pause();
+    await frozen.pause();
     await client.frame((f) => f.run_id === run && f.type === "run.resumed");
     frozen.resume();
     await client.terminal(run);

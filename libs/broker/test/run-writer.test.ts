@@ -225,7 +225,7 @@ describe("the run writer while NATS is away", () => {
     await eventually(() => broker.connection === "up");
     emit(10);
     await appends.at(-1);
-    nats.pause();
+    await nats.pause();
     emit(10);
     await new Promise((resolve) => setTimeout(resolve, 3_500));
     nats.resume();

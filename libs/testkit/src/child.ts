@@ -4,9 +4,10 @@
  * Output goes to a file and not to a pipe: a test whose event loop is busy would otherwise block the
  * process under test on a full pipe, and change what is being tested.
  */
-import { type ChildProcess, spawn } from "node:child_process";
-import { closeSync, openSync, readFileSync } from "node:fs";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { closeSync, openSync, readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
+import { platform } from "node:process";
 import { eventually } from "./eventually.ts";
 import { guard, tempDir, unguard } from "./reaper.ts";
 
@@ -31,8 +32,8 @@ export interface LaunchedProcess {
   stop(): Promise<Exit>;
   /** SIGKILL; resolves when it has ended. */
   kill(): Promise<Exit>;
-  /** SIGSTOP: sockets stay open and nothing answers. */
-  pause(): void;
+  /** SIGSTOP: sockets stay open and nothing answers. Resolves when the last of its threads stands still. */
+  pause(): Promise<void>;
   /** SIGCONT. */
   resume(): void;
   /** Starts it again on the same ports and folder, stopping it first where it runs; resolves when ready. */
@@ -106,7 +107,11 @@ export async function launch(spec: LaunchSpec): Promise<LaunchedProcess> {
       current.send("SIGKILL");
       return current.exited;
     },
-    pause: () => current.send("SIGSTOP"),
+    async pause() {
+      const { pid, send, alive } = current;
+      send("SIGSTOP");
+      await eventually(() => !alive() || standsStill(pid), { what: `${spec.name} is paused` });
+    },
     resume: () => current.send("SIGCONT"),
     async restart() {
       await stop();
@@ -152,6 +157,23 @@ function start(spec: LaunchSpec, logFile: string): Running {
       if (alive()) child.kill(signal);
     },
   };
+}
+
+/**
+ * The signal is delivered thread by thread: until the last of them has taken it, a process that was
+ * just sent SIGSTOP can still answer (signal(7), proc_pid_stat(5)).
+ */
+function standsStill(pid: number): boolean {
+  if (platform !== "linux") {
+    return spawnSync("ps", ["-o", "state=", "-p", `${pid}`], {
+      encoding: "utf8",
+    }).stdout.startsWith("T");
+  }
+  const tasks = `/proc/${pid}/task`;
+  return readdirSync(tasks).every((task) => {
+    const stat = readFileSync(join(tasks, task, "stat"), "utf8");
+    return stat[stat.lastIndexOf(")") + 2] === "T";
+  });
 }
 
 function describe(exit: Exit): string {

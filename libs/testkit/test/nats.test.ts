@@ -59,7 +59,7 @@ describe("a single nats-server", () => {
 
   it("[KIT3] when paused accepts connections and says nothing, until resumed", async () => {
     const server = await nats();
-    server.pause();
+    await server.pause();
     await expect(greeting(server.port)).rejects.toThrow("no greeting");
     server.resume();
     expect(await greeting(server.port)).toContain("INFO");
@@ -67,10 +67,10 @@ describe("a single nats-server", () => {
 
   it("[KIT3] ends by stop and by kill even while paused", async () => {
     const server = await nats();
-    server.pause();
+    await server.pause();
     expect(await server.stop()).toMatchObject({ signal: null });
     await server.restart();
-    server.pause();
+    await server.pause();
     expect(await server.kill()).toMatchObject({ signal: "SIGKILL" });
   });
 

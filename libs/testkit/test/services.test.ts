@@ -33,7 +33,7 @@ describe("our own services", () => {
 
   it("[KIT12] a runtime is too, and can be frozen", async () => {
     const runtime = await startRuntime({ natsUrl: nats.url, allowedRoots: [process.cwd()] });
-    runtime.pause();
+    await runtime.pause();
     await expect(
       fetch(`${runtime.adminUrl}/readyz`, { signal: AbortSignal.timeout(300) }),
     ).rejects.toThrow();

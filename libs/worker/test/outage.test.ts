@@ -53,7 +53,7 @@ describe("while the log does not keep up", () => {
     const worker = await hosted(agent);
     const ref = await startRun(worker.broker, agent.name);
     await begun.opened;
-    nats.pause();
+    await nats.pause();
     go.open();
     let before = -1;
     await eventually(

@@ -163,7 +163,7 @@ describe("shutting down", () => {
     const worker = await startWorker(own.url, [agent], { graceMs: 100 });
     await startRun(worker.broker, agent.name);
     await inRun.opened;
-    own.pause();
+    await own.pause();
     await worker.stop();
     expect(worker.active).toBe(0);
     await worker.die();

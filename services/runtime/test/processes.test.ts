@@ -104,7 +104,7 @@ describe("runtime processes", () => {
     const expected = await undisturbed();
     const ref = await startRun(broker, "repo-report", { path: folder, pace_ms: 15 });
     await reached(ref, (events) => completedSteps(events).length >= 1);
-    first.pause();
+    await first.pause();
     const second = await runtime();
     const taken = await reached(ref, (events) =>
       events.some((event) => event.type === "run.resumed"),
