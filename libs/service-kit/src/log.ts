@@ -30,6 +30,10 @@ const SECRET_TEXTS = [
   /(:\/\/[^\s/:@"]*:)[^\s/:@"\\]+(?=@)/g,
 ];
 
+/**
+ * Written in the background: a reader of stdout that stands still must not stop the process. With a
+ * `minLength` of 0, the default, `flush` does not wait for what is being written (sonic-boom 4).
+ */
 export function createLogger({
   service,
   node,
@@ -44,7 +48,7 @@ export function createLogger({
     redact: { paths: SECRET_FIELDS.flatMap(atAnyDepth), censor: CENSOR },
     hooks: { streamWrite: redactText },
   };
-  return destination === undefined ? pino(options) : pino(options, destination);
+  return pino(options, destination ?? pino.destination({ dest: 1, minLength: 1 }));
 }
 
 /** Takes credentials out of a text: bearer tokens, tokens and tickets in URLs, passwords in server URLs. */

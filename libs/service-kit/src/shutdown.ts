@@ -14,7 +14,7 @@ export interface ShutdownStep {
 
 export interface ShutdownOptions {
   steps: readonly ShutdownStep[];
-  log: Pick<Logger, "info" | "warn" | "error" | "fatal">;
+  log: Pick<Logger, "info" | "warn" | "error" | "fatal"> & Partial<Pick<Logger, "flush">>;
   /** Stand-ins for tests. */
   process?: ProcessPort;
 }
@@ -50,8 +50,9 @@ export function onSignals(options: ShutdownOptions): Shutdown {
     if (phase.name === "stopping") return phase.done;
     log.info({ reason }, "shutting down");
     aborter.abort();
-    const done = runSteps(steps, log).then(() => {
+    const done = runSteps(steps, log).then(async () => {
       log.info("shut down");
+      await flushed(log);
       port.exit(code);
     });
     phase = { name: "stopping", done };
@@ -89,6 +90,25 @@ async function runSteps(
     } catch (error) {
       log.error({ step: step.name, err: error }, "shutdown step failed");
     }
+  }
+}
+
+/** A reader of the log that has stopped reading must not keep the process. */
+const FLUSH_MS = 1_000;
+
+/**
+ * pino writes in the background. What it writes by itself at the exit overtakes a write that is under way,
+ * so the last lines came in another order than they were logged.
+ */
+async function flushed(log: ShutdownOptions["log"]): Promise<void> {
+  const flush = log.flush?.bind(log);
+  if (flush === undefined) return;
+  // It also wants the data on the disk (fsync), and fails where stdout is a pipe: all is written then.
+  const run = (): Promise<void> => new Promise((resolve) => flush(() => resolve()));
+  try {
+    await within({ name: "flush the log", run, timeoutMs: FLUSH_MS });
+  } catch (error) {
+    log.error({ err: error }, "the log could not be written to its end");
   }
 }
 

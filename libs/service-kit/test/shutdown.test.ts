@@ -104,6 +104,25 @@ describe("shutting down", () => {
     expect([runs, exits]).toEqual([1, [1]]);
   });
 
+  it("[END1] the log's last lines come in their order, however long writing takes", async () => {
+    const ending = fileURLToPath(new URL("./ending.mjs", import.meta.url));
+    const child = spawn(process.execPath, [ending, "busy"], {
+      env: { ...process.env, UV_THREADPOOL_SIZE: "1" },
+    });
+    let output = "";
+    child.stdout.on("data", (chunk) => (output += chunk.toString()));
+    await eventually(() => output.includes("up"));
+    child.kill("SIGTERM");
+    await once(child, "close");
+    expect(output.match(/"msg":"[^"]*"/g)).toEqual([
+      '"msg":"up"',
+      '"msg":"shutting down"',
+      '"msg":"the only step"',
+      '"msg":"shutdown step done"',
+      '"msg":"shut down"',
+    ]);
+  });
+
   it("[END1] works in a real process", async () => {
     const child = spawn(process.execPath, [
       fileURLToPath(new URL("./ending.mjs", import.meta.url)),
@@ -112,7 +131,8 @@ describe("shutting down", () => {
     child.stdout.on("data", (chunk) => (output += chunk.toString()));
     await eventually(() => output.includes("up"));
     child.kill("SIGTERM");
-    expect(await once(child, "exit")).toEqual([0, null]);
+    // Not "exit": what it has written last may still be under way then.
+    expect(await once(child, "close")).toEqual([0, null]);
     expect(output).toMatch(/"reason":"SIGTERM"[^]*"step":"only"[^]*"shut down"/);
   });
 });

@@ -108,9 +108,10 @@ export async function launch(spec: LaunchSpec): Promise<LaunchedProcess> {
       return current.exited;
     },
     async pause() {
-      const { pid, send, alive } = current;
-      send("SIGSTOP");
-      await eventually(() => !alive() || standsStill(pid), { what: `${spec.name} is paused` });
+      const paused = current;
+      paused.send("SIGSTOP");
+      const still = (): boolean => !paused.alive() || standsStill(paused.pid);
+      await eventually(still, { what: `${spec.name} is paused` });
     },
     resume: () => current.send("SIGCONT"),
     async restart() {

@@ -4,6 +4,6 @@ import { natsServerBinary, startNats, startRedis } from "@throughline/testkit";
 natsServerBinary();
 const nats = await startNats();
 const redis = await startRedis();
-redis.pause();
+await redis.pause();
 process.stdout.write(`${JSON.stringify({ pids: [nats.pid, redis.pid], dir: nats.dir })}\n`);
 setInterval(() => {}, 1000);
