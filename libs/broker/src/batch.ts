@@ -1,9 +1,18 @@
-import { MAX_BATCH_BYTES, MAX_BATCH_EVENTS } from "@throughline/protocol";
+import { type DurableEvent, MAX_BATCH_BYTES, MAX_BATCH_EVENTS } from "@throughline/protocol";
+
+/** Lines that were appended together: one message holds them all if a message can. */
+export interface Group {
+  readonly lines: number;
+  /** Newlines between them included. */
+  readonly bytes: number;
+}
 
 /** One event as a line of a message body, waiting for its append. */
 export interface Line {
+  readonly event: DurableEvent;
   readonly seq: number;
   readonly bytes: Uint8Array;
+  readonly group: Group | undefined;
   /** COMMANDS sequence that this event applies; 0 for none. */
   readonly cmd: number;
   readonly barrier: boolean;
@@ -27,14 +36,23 @@ export interface Batch {
 
 const NEWLINE = 0x0a;
 
-/** Takes the next message's lines off the front of the queue: as many as fit, at least one. */
+/**
+ * Takes the next message's lines off the front of the queue: as many as fit, at least one. A group is
+ * begun only if all of it fits, unless no message could hold it.
+ */
 export function takeBatch(queue: Line[], cmdBefore: number): Batch {
   let count = 0;
   let bytes = 0;
-  for (const line of queue) {
-    const more = bytes + line.bytes.byteLength + (count > 0 ? 1 : 0);
-    if (count === MAX_BATCH_EVENTS || (count > 0 && more > MAX_BATCH_BYTES)) break;
-    bytes = more;
+  let inside: Group | undefined;
+  for (const { bytes: own, group } of queue) {
+    const gap = count > 0 ? 1 : 0;
+    const needed =
+      group !== undefined && group !== inside ? group : { lines: 1, bytes: own.byteLength };
+    const fits =
+      count + needed.lines <= MAX_BATCH_EVENTS && bytes + gap + needed.bytes <= MAX_BATCH_BYTES;
+    if (count > 0 && !fits) break;
+    inside = group;
+    bytes += gap + own.byteLength;
     count += 1;
   }
   const lines = queue.splice(0, count);

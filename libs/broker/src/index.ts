@@ -36,6 +36,7 @@ export { checkRetention, type RetentionOptions } from "./retention.ts";
 export { openRunQueue, type RunQueue, type RunQueueOptions } from "./run-queue.ts";
 export {
   type AppendOptions,
+  type MessageAt,
   openRunWriter,
   RunWriter,
   type RunWriterOptions,

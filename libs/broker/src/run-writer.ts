@@ -1,7 +1,13 @@
 import { randomBytes } from "node:crypto";
-import { isBarrier, isTerminal, MAX_EVENT_BYTES, type NewEvent } from "@throughline/protocol";
+import {
+  type DurableEvent,
+  isBarrier,
+  isTerminal,
+  MAX_EVENT_BYTES,
+  type NewEvent,
+} from "@throughline/protocol";
 import { appendBatch, type AppendTarget, type RunPosition } from "./append.ts";
-import { type Line, takeBatch } from "./batch.ts";
+import { type Batch, type Line, takeBatch } from "./batch.ts";
 import type { Broker } from "./broker.ts";
 import { EventTooLarge, FencedError, QueueFull, WriterFailed } from "./errors.ts";
 import type { NewEphemeral } from "./ephemeral.ts";
@@ -21,6 +27,19 @@ export interface RunWriterOptions {
   /** How long an append's outcome may stay unknown before the writer gives up, in ms (default 10 min). */
   readonly patienceMs?: number;
   readonly lane?: LaneTimes;
+  /**
+   * Told of each message as soon as it is stored, in order, before the appends of its events resolve:
+   * what is reduced here is the log, and need not be read back. The events are the appended ones, not
+   * copies. What it throws breaks the writer.
+   */
+  readonly onStored?: (events: readonly DurableEvent[], at: MessageAt) => void;
+}
+
+/** Where a message of events was stored. */
+export interface MessageAt {
+  readonly streamSeq: number;
+  /** COMMANDS sequence applied through. */
+  readonly cmd: number;
 }
 
 export interface AppendOptions {
@@ -91,7 +110,7 @@ export class RunWriter {
     this.#seq = options.position.seq;
     this.#lane = new TextLane(
       {
-        checkpoint: (event) => this.#enqueue(event, {}, true),
+        checkpoint: (event) => this.#enqueue([event], {}, true),
         deltas: (events) => this.#sendEphemeral(events),
         ready: () => this.ready(),
       },
@@ -120,7 +139,16 @@ export class RunWriter {
    * (this event was not taken and no seq was used).
    */
   append(event: NewEvent, options: AppendOptions = {}): Promise<StoredAt> {
-    return this.#enqueue(event, options, false);
+    return this.#enqueue([event], options, false);
+  }
+
+  /**
+   * Queues several events with nothing between them, all or none. One message holds them, so they are
+   * stored all or none too, unless no message could (256 lines, 512 KiB). `cmd` counts with the last.
+   * Resolves with the last one's place; rejects like `append`.
+   */
+  appendAll(events: readonly NewEvent[], options: AppendOptions = {}): Promise<StoredAt> {
+    return this.#enqueue(events, options, false);
   }
 
   /** A message's text on two lanes: deltas at once and not stored, checkpoints stored. */
@@ -145,6 +173,15 @@ export class RunWriter {
     return this.#until(() => this.#position.seq >= target);
   }
 
+  /**
+   * Ends every open text and resolves when all that was appended or written so far is stored. What is
+   * still written to those texts is swallowed: their producer was stopped and may not know it yet.
+   */
+  closeText(): Promise<void> {
+    if (this.#state.kind === "open") this.#lane.close();
+    return this.flush();
+  }
+
   /** Flushes, then takes nothing more. */
   async close(): Promise<void> {
     try {
@@ -162,56 +199,77 @@ export class RunWriter {
     this.#dropQueue(new WriterFailed("the run writer was closed"));
   }
 
-  #enqueue(event: NewEvent, options: AppendOptions, settles: boolean): Promise<StoredAt> {
+  #enqueue(
+    events: readonly NewEvent[],
+    options: AppendOptions,
+    settles: boolean,
+  ): Promise<StoredAt> {
     const refusal = this.#refusal();
     if (refusal) return Promise.reject(refusal);
-    const { ref } = this.#options;
-    const seq = this.#seq + 1;
-    const bytes = Buffer.from(
-      JSON.stringify({
-        type: event.type,
-        session_id: ref.session,
-        run_id: ref.run,
-        seq,
-        event_id: `${ref.run}.${seq}`,
-        ts: Date.now(),
-        reply_to: event.reply_to,
-        step_id: event.step_id,
-        reply_by: event.reply_by,
-        key: event.key,
-        payload: event.payload,
-      }),
-    );
-    if (bytes.byteLength > MAX_EVENT_BYTES) {
+    if (events.length === 0) return Promise.reject(new RangeError("there is nothing to append"));
+    const encoded = events.map((event, i) => this.#encode(event, this.#seq + 1 + i));
+    const large = encoded.find(({ bytes }) => bytes.byteLength > MAX_EVENT_BYTES);
+    if (large) {
+      const { event, bytes } = large;
       return Promise.reject(
         new EventTooLarge(
           `${event.type} is ${bytes.byteLength} bytes, ${MAX_EVENT_BYTES} at most: pass large data as an artifact`,
         ),
       );
     }
-    if (this.#queuedBytes + bytes.byteLength > QUEUE_BYTES) {
+    const size = encoded.reduce((sum, { bytes }) => sum + bytes.byteLength, 0);
+    if (this.#queuedBytes + size > QUEUE_BYTES) {
       return Promise.reject(new QueueFull(`more than ${QUEUE_BYTES} bytes wait for the log`));
     }
-    this.#seq = seq;
-    const end = isTerminal(event.type);
-    if (end) {
+    const end = encoded.findIndex(({ event }) => isTerminal(event.type));
+    if (end >= 0 && end < encoded.length - 1) {
+      return Promise.reject(new RangeError("nothing may follow the run's terminal event"));
+    }
+    if (end >= 0) {
       this.#lane.stop();
       this.#state = { kind: "ended" };
     }
+    this.#seq += encoded.length;
+    this.#queuedBytes += size;
+    const group =
+      encoded.length === 1
+        ? undefined
+        : { lines: encoded.length, bytes: size + encoded.length - 1 };
     return new Promise((stored, failed) => {
-      this.#queue.push({
-        seq,
-        bytes,
-        cmd: options.cmd ?? 0,
-        barrier: isBarrier(event.type),
-        settles,
-        end,
-        stored,
-        failed,
-      });
-      this.#queuedBytes += bytes.byteLength;
+      for (const [i, { event, bytes }] of encoded.entries()) {
+        const last = i === encoded.length - 1;
+        this.#queue.push({
+          event,
+          seq: event.seq,
+          bytes,
+          group,
+          cmd: last ? (options.cmd ?? 0) : 0,
+          barrier: isBarrier(event.type),
+          settles,
+          end: isTerminal(event.type),
+          // A group is stored when its last line is; it fails when any of it does.
+          stored: last ? stored : () => undefined,
+          failed,
+        });
+      }
       if (!this.#inFlight) void this.#drain();
     });
+  }
+
+  #encode(
+    event: NewEvent,
+    seq: number,
+  ): { readonly event: DurableEvent; readonly bytes: Uint8Array } {
+    const { ref } = this.#options;
+    const durable: DurableEvent = {
+      ...event,
+      session_id: ref.session,
+      run_id: ref.run,
+      seq,
+      event_id: `${ref.run}.${seq}`,
+      ts: Date.now(),
+    };
+    return { event: durable, bytes: Buffer.from(JSON.stringify(durable)) };
   }
 
   #refusal(): Error | undefined {
@@ -246,10 +304,23 @@ export class RunWriter {
         eSeq: outcome,
         cmd: batch.cmd,
       };
+      const mishap = this.#tell(batch);
       for (const line of batch.lines) line.stored({ seq: line.seq, streamSeq: outcome });
-      this.#wake();
+      if (mishap) this.#break(mishap);
+      else this.#wake();
     }
     this.#inFlight = false;
+  }
+
+  #tell(batch: Batch): WriterFailed | undefined {
+    try {
+      const events = batch.lines.map((line) => line.event);
+      this.#options.onStored?.(events, { streamSeq: this.#position.streamSeq, cmd: batch.cmd });
+    } catch (cause) {
+      const run = this.#options.ref.run;
+      return new WriterFailed(`what was stored of ${run} could not be taken in`, { cause });
+    }
+    return undefined;
   }
 
   #sendEphemeral(events: readonly NewEphemeral[]): void {

@@ -26,7 +26,7 @@ export interface TextStream {
   readonly length: number;
   /** Shows text now and stores it with the next checkpoint. Resolves at once unless the writer's queue is full. */
   write(text: string): Promise<void>;
-  /** Stores what is not stored yet; resolves when it is. Writing after it is an error. */
+  /** Stores what is not stored yet; resolves when it is. Writing after it is an error. After the writer's `closeText` there is nothing to store. */
   end(): Promise<void>;
 }
 
@@ -109,6 +109,13 @@ export class TextLane {
     }
   }
 
+  /** Stores everything and ends every open text; what is still written to those is swallowed. */
+  close(): void {
+    this.checkpoint();
+    this.#open.clear();
+  }
+
+  /** Nothing is stored or shown from now on. */
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#window);
@@ -120,7 +127,7 @@ export class TextLane {
 
   #write(open: Open, text: string): Promise<void> {
     if (open.ended) return Promise.reject(new TypeError(`message ${open.messageId} has ended`));
-    if (this.#stopped || text === "") return this.#port.ready();
+    if (this.#stopped || !this.#open.has(open) || text === "") return this.#port.ready();
     open.unstored += text;
     this.#writesInWindow += 1;
     if (open.unstored.length >= this.#times.checkpointBytes) {
