@@ -26,6 +26,17 @@ export const FAILURE_CODES = {
     retryable: false,
     summary: "A worker died while the tool ran; whether it took effect is not known.",
   },
+  unknown_tool: {
+    retryable: false,
+    summary: "Neither the worker nor a client of the session has a tool of this name.",
+  },
+  tool_error: { retryable: false, summary: "The tool could not do it." },
+  tool_timeout: { retryable: true, summary: "The tool gave no outcome in its time." },
+  denied: { retryable: false, summary: "The approval that it needed was denied." },
+  approval_expired: {
+    retryable: true,
+    summary: "Nobody decided about the approval that it needed, and it is not granted by default.",
+  },
   invalid_event: { retryable: false, summary: "The agent emitted what is no event." },
   invalid_output: { retryable: false, summary: "The output is not JSON." },
   output_too_large: { retryable: false, summary: "The output is larger than an event may be." },

@@ -9,6 +9,7 @@ export {
   type CloseCodeName,
   type Reconnect,
 } from "./close-codes.ts";
+export { closingEvents, type Closing } from "./closing.ts";
 export { COMMAND_KINDS, isRunCommandType, type RunCommandType } from "./command-kinds.ts";
 export type { Command, CommandOf, CommandPayload, CommandType } from "./commands/catalogue.ts";
 export type { Decision, ToolReport } from "./commands/response.ts";

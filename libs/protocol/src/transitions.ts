@@ -86,7 +86,7 @@ export const TRANSITIONS: Readonly<
   queued: {
     "run.cancel": {
       event: "run.cancelled",
-      effect: "when a worker takes it up, before the agent runs",
+      effect: "before the agent runs, and also while no worker takes it up",
     },
     "run.interrupt": { event: "run.interrupted", effect: "when a worker takes it up" },
     "run.resume": NOT_ALLOWED,

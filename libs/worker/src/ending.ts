@@ -1,5 +1,11 @@
 /** How a run ends, or how a takeover begins, in events. Pure. */
-import { FAILURE_CODES, type NewEvent, type RunState } from "@throughline/protocol";
+import {
+  type Closing,
+  closingEvents,
+  FAILURE_CODES,
+  type NewEvent,
+  type RunState,
+} from "@throughline/protocol";
 import type { Failure, StopReason } from "./failure.ts";
 
 /** The cancel command that was applied. */
@@ -66,37 +72,7 @@ export function supersedeOpenSteps(state: RunState): NewEvent[] {
 
 /** Closes what is open, so that nothing is left hanging for those who show the run (C24). */
 export function closeOpen(state: RunState, ending: Ending): NewEvent[] {
-  const error = openFailure(ending);
-  const events: NewEvent[] = [];
-  for (const call of state.tool_calls) {
-    if (call.status === "completed" || call.status === "failed") continue;
-    events.push({
-      type: "tool_call.failed",
-      ...(call.step_id === undefined ? {} : { step_id: call.step_id }),
-      payload: { tool_call_id: call.tool_call_id, error },
-    });
-  }
-  for (const message of state.messages) {
-    if (message.status !== "open") continue;
-    events.push({
-      type: "message.completed",
-      ...(message.step_id === undefined ? {} : { step_id: message.step_id }),
-      payload: {
-        message_id: message.message_id,
-        length: message.text.length,
-        finish_reason: finishReason(ending),
-      },
-    });
-  }
-  for (const step of state.steps.toReversed()) {
-    if (step.status !== "running") continue;
-    events.push({
-      type: "step.failed",
-      step_id: step.step_id,
-      payload: { step_id: step.step_id, error },
-    });
-  }
-  return events;
+  return closingEvents(state, closingOf(ending));
 }
 
 /** The run's last event. `state` as of everything stored before it. */
@@ -129,34 +105,14 @@ export function terminalEvent(
   }
 }
 
-function openFailure(ending: Ending): Failure {
+function closingOf(ending: Ending): Closing {
   switch (ending.kind) {
     case "cancelled":
-      return {
-        code: "cancelled",
-        message: FAILURE_CODES.cancelled.summary,
-        retryable: FAILURE_CODES.cancelled.retryable,
-      };
+      return { kind: "cancelled", by: ending.command.user };
     case "failed":
-      return ending.failure;
+      return { kind: "failed", failure: ending.failure };
     case "completed":
     case "handback":
-      return {
-        code: "agent_error",
-        message: "the run ended before this was done",
-        retryable: false,
-      };
-  }
-}
-
-function finishReason(ending: Ending): string {
-  switch (ending.kind) {
-    case "cancelled":
-      return "cancelled";
-    case "failed":
-      return "error";
-    case "completed":
-    case "handback":
-      return "stop";
+      return { kind: "completed" };
   }
 }

@@ -32,7 +32,8 @@ export const stateUpdated = durable(
 export const memoryUpdated = durable(
   "memory.updated",
   "The run remembers something; `value` null forgets it.",
-  z.object({ key: label, value: json }),
+  // Longer than a label: a worker's own notes are kept under an operation's place (512 characters).
+  z.object({ key: z.string().min(1).max(1_024), value: json }),
 );
 
 export const custom = durable(
