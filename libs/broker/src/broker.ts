@@ -11,6 +11,9 @@ import { DirectReader } from "./direct-read.ts";
 import { BrokerUnavailable } from "./errors.ts";
 import { EventLog } from "./event-log.ts";
 import { PositionChecks } from "./position-checks.ts";
+import { ObjectStore } from "./object-store.ts";
+import { RunIndex } from "./run-index.ts";
+import { SessionIndex } from "./session-index.ts";
 import { SessionStore } from "./session-store.ts";
 import { SnapshotStore } from "./snapshot-store.ts";
 import { ensureStreams, type Layout } from "./streams.ts";
@@ -27,8 +30,8 @@ export interface BrokerOptions {
   readonly replicas?: number;
   /** Default 7 days. */
   readonly eventsMaxAgeMs?: number;
-  /** Default 30 days. */
-  readonly snapshotsMaxAgeMs?: number;
+  /** Of snapshots, objects and the index of runs: what later runs of a session know. Default 30 days, never under the events'. */
+  readonly historyMaxAgeMs?: number;
   readonly storage?: "file" | "memory";
   /** Make missing streams (default true). An edge without the right to may wait for a worker to do it. */
   readonly ensure?: boolean;
@@ -50,12 +53,16 @@ export class Broker {
   readonly shards: number;
   readonly replicas: number;
   readonly eventsMaxAgeMs: number;
+  readonly historyMaxAgeMs: number;
   readonly reader: DirectReader;
   readonly checks: PositionChecks;
   readonly events: EventLog;
   readonly commands: CommandLog;
   readonly sessions: SessionStore;
   readonly snapshots: SnapshotStore;
+  readonly objects: ObjectStore;
+  readonly runs: RunIndex;
+  readonly sessionIndex: SessionIndex;
   readonly #watchers: Set<(state: ConnectionState) => void> = new Set();
   #connection: ConnectionState = "up";
 
@@ -66,12 +73,16 @@ export class Broker {
     this.shards = layout.shards;
     this.replicas = layout.replicas;
     this.eventsMaxAgeMs = layout.eventsMaxAgeMs;
+    this.historyMaxAgeMs = layout.historyMaxAgeMs;
     this.reader = new DirectReader(nc);
     this.checks = new PositionChecks(this);
     this.events = new EventLog(this);
     this.commands = new CommandLog(this);
     this.sessions = new SessionStore(this);
+    this.objects = new ObjectStore(this);
     this.snapshots = new SnapshotStore(this);
+    this.runs = new RunIndex(this);
+    this.sessionIndex = new SessionIndex(this);
   }
 
   get connection(): ConnectionState {
@@ -121,8 +132,8 @@ export async function openBroker(options: BrokerOptions): Promise<Broker> {
     shards: options.shards ?? 4,
     replicas: options.replicas ?? 1,
     eventsMaxAgeMs: options.eventsMaxAgeMs ?? 7 * DAY_MS,
-    snapshotsMaxAgeMs: Math.max(
-      options.snapshotsMaxAgeMs ?? 30 * DAY_MS,
+    historyMaxAgeMs: Math.max(
+      options.historyMaxAgeMs ?? 30 * DAY_MS,
       options.eventsMaxAgeMs ?? 7 * DAY_MS,
     ),
     storage: options.storage ?? "file",
@@ -159,7 +170,7 @@ async function settle(
     try {
       const jsm = await jetstreamManager(nc, { timeout: 5_000 });
       if (options.ensure ?? true) await ensureStreams(nc, jsm, layout);
-      else await jsm.streams.info(streamName.snapshots(layout.shards - 1));
+      else await jsm.streams.info(streamName.objects(layout.shards - 1));
       return jsm;
     } catch (error) {
       if (isFatal(error)) throw error;

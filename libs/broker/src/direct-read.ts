@@ -28,6 +28,11 @@ export interface DirectAnswer {
   readonly pending: number;
 }
 
+/** More subjects match a `multi_last` than the server names in one answer (1,024). */
+export class TooManyResults extends BrokerUnavailable {}
+
+const TOO_MANY = 413;
+
 interface Collector {
   readonly batch: boolean;
   readonly messages: RawMessage[];
@@ -133,6 +138,10 @@ export class DirectReader {
     if (status === 0 || status === 204 || status === 404) {
       const pending = Number(headers.get("Nats-Num-Pending")) || 0;
       collector.resolve({ messages: collector.messages, pending });
+      return;
+    }
+    if (status === TOO_MANY) {
+      collector.reject(new TooManyResults("a read was refused: too many subjects match"));
       return;
     }
     const what = status === 503 ? "no replica answers" : `${status} ${headers.description}`;

@@ -32,3 +32,13 @@ export class QueueFull extends Error {
 export class LogCorrupt extends Error {
   override readonly name = "LogCorrupt";
 }
+
+/** A value does not fit where it is to be kept. Nothing was changed, and no retry helps. */
+export class ValueTooLarge extends Error {
+  override readonly name = "ValueTooLarge";
+}
+
+/** The object that a reference names is not stored (any more). */
+export class ObjectGone extends Error {
+  override readonly name = "ObjectGone";
+}

@@ -20,6 +20,14 @@ export const H = {
   user: "Tl-User",
   command: "Tl-Command",
   deadline: "Tl-Deadline",
+  at: "Tl-At",
+  bytes: "Tl-Bytes",
+  sha256: "Tl-Sha256",
+  media: "Tl-Media-Type",
+  upload: "Tl-Upload",
+  chunk: "Tl-Chunk",
+  chunks: "Tl-Chunks",
+  first: "Tl-First",
   trace: "traceparent",
 } as const;
 

@@ -24,15 +24,20 @@ export {
   EventTooLarge,
   FencedError,
   LogCorrupt,
+  ObjectGone,
   QueueFull,
+  ValueTooLarge,
   WriterFailed,
 } from "./errors.ts";
 export type { EventLog, Head, LogFilter, ReadLimit } from "./event-log.ts";
 export type { EventTail } from "./event-tail.ts";
 export type { LogMessage } from "./headers.ts";
 export { bodyHash, deriveRunId, deriveSessionId, type RunRef, type SessionRef } from "./ids.ts";
+export { isArtifactRef, offload, resolve } from "./large-value.ts";
+export type { ArtifactRef, ObjectStat, ObjectStore } from "./object-store.ts";
 export type { RecoveredRun } from "./recover.ts";
 export { checkRetention, type RetentionOptions } from "./retention.ts";
+export type { RunEntry, RunIndex } from "./run-index.ts";
 export { openRunQueue, type RunQueue, type RunQueueOptions } from "./run-queue.ts";
 export {
   type AppendOptions,
@@ -42,6 +47,7 @@ export {
   type RunWriterOptions,
   type StoredAt,
 } from "./run-writer.ts";
+export type { SessionEntry, SessionIndex, SessionPage } from "./session-index.ts";
 export type { SessionOutcome, SessionRecord, SessionStore } from "./session-store.ts";
 export { type Snapshot, type SnapshotStore, SnapshotTooLarge } from "./snapshot-store.ts";
 export type { StartOutcome, StartRequest } from "./start.ts";

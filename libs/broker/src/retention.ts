@@ -35,3 +35,13 @@ export function retentionProblem(maxAgeMs: number, deadlineMs: number): string |
     `${2 * deadlineMs} ms (TL_EVENTS_MAX_AGE_MS) or shorten the deadline (TL_DEADLINE_MS)`
   );
 }
+
+const HOUR_MS = 60 * 60_000;
+
+/**
+ * An object younger than this serves a put of the same bytes. The stream keeps objects for that
+ * much longer than is promised, so that what the last put was told holds too.
+ */
+export function objectReuseMs(historyMaxAgeMs: number): number {
+  return Math.min(HOUR_MS, Math.ceil(historyMaxAgeMs / 10));
+}

@@ -2,6 +2,7 @@ import { isId } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
 import { Bucket } from "./bucket.ts";
 import type { DirectReader, RawMessage } from "./direct-read.ts";
+import { compareAndSet } from "./compare-and-set.ts";
 import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
 import { N } from "./headers.ts";
 import type { SessionRef } from "./ids.ts";
@@ -18,6 +19,8 @@ export interface SessionRecord extends SessionRef {
   readonly members: Readonly<Record<string, string>>;
   /** ms since the epoch. */
   readonly created_at: number;
+  /** Options of the session's runs that do not say otherwise. */
+  readonly options?: Readonly<Record<string, unknown>>;
   /** Hash of the `session.create` that made it: tells a retry from another command with the same id. */
   readonly command_hash: string;
 }
@@ -89,6 +92,32 @@ export class SessionStore {
     return raw && !isDeleted(raw) ? decode(raw) : undefined;
   }
 
+  /**
+   * Replaces the record by `change` of it, on the expectation of what was read. `change` is asked
+   * again when another was faster, or when an answer was lost: on its own result it must give the
+   * same. The record that it returns unchanged is not written. Undefined: there is no such session.
+   * Rejects with BrokerUnavailable, ValueTooLarge, or what `change` throws.
+   */
+  async update(
+    ref: SessionRef,
+    change: (record: SessionRecord) => SessionRecord,
+  ): Promise<SessionRecord | undefined> {
+    const place = { stream: this.#bucket.stream, subject: this.#subject(ref) };
+    await this.#ready();
+    let stands: SessionRecord | undefined;
+    await compareAndSet(this.#broker.nc, place, (held) => {
+      stands = held && decode(held);
+      if (!held || !stands) return undefined;
+      stands = change(stands);
+      if (stands.tenant !== ref.tenant || stands.session !== ref.session) {
+        throw new RangeError("a session's record stays the session's");
+      }
+      const body = Buffer.from(JSON.stringify(stands));
+      return Buffer.compare(body, held.body) === 0 ? undefined : { body };
+    });
+    return stands;
+  }
+
   #subject(ref: SessionRef): string {
     // Checked where they enter; a wildcard here would read a stranger's session.
     if (!isId(ref.tenant) || !isId(ref.session)) {
@@ -110,6 +139,10 @@ function isDeleted(raw: RawMessage): boolean {
   return raw.headers.get(OPERATION) !== "";
 }
 
+function isObject(value: unknown): boolean {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
 function isRecord(value: unknown): value is SessionRecord {
   if (typeof value !== "object" || value === null) return false;
   const member = (name: string): unknown => Reflect.get(value, name);
@@ -117,7 +150,8 @@ function isRecord(value: unknown): value is SessionRecord {
     ["tenant", "session", "owner", "command_hash"].every((n) => typeof member(n) === "string") &&
     typeof member("created_at") === "number" &&
     typeof member("members") === "object" &&
-    member("members") !== null
+    member("members") !== null &&
+    (member("options") === undefined || isObject(member("options")))
   );
 }
 

@@ -9,6 +9,9 @@ import {
 import { Kvm } from "@nats-io/kv";
 import { nanos, type NatsConnection } from "@nats-io/nats-core";
 import { BrokerMisfit } from "./errors.ts";
+import { objectReuseMs } from "./retention.ts";
+import { RUNS_BUCKET } from "./run-index.ts";
+import { USER_SESSIONS_BUCKET } from "./session-index.ts";
 import { SESSIONS_BUCKET } from "./session-store.ts";
 import { streamName } from "./subjects.ts";
 
@@ -16,8 +19,8 @@ export interface Layout {
   readonly shards: number;
   readonly replicas: number;
   readonly eventsMaxAgeMs: number;
-  /** Snapshots and session context outlive the events. */
-  readonly snapshotsMaxAgeMs: number;
+  /** Snapshots, objects and the index of runs outlive the events. */
+  readonly historyMaxAgeMs: number;
   readonly storage: "file" | "memory";
   /** Bring existing streams to these ages and replicas. */
   readonly adjust: boolean;
@@ -60,7 +63,15 @@ function wanted(layout: Layout, shard: number): Partial<StreamConfig>[] {
       name: streamName.snapshots(shard),
       subjects: [`tl.sn.${shard}.>`],
       max_msgs_per_subject: 1,
-      max_age: nanos(layout.snapshotsMaxAgeMs),
+      max_age: nanos(layout.historyMaxAgeMs),
+      duplicate_window: window,
+    },
+    {
+      ...common,
+      name: streamName.objects(shard),
+      subjects: [`tl.ob.${shard}.>`],
+      max_age: nanos(layout.historyMaxAgeMs + objectReuseMs(layout.historyMaxAgeMs)),
+      duplicate_window: window,
     },
   ];
 }
@@ -123,7 +134,11 @@ export async function ensureStreams(
 ): Promise<void> {
   await settleShards(nc, layout);
   // With the streams, not at the first session: a bucket made on a cluster has no leader for a moment.
-  await new Kvm(nc).create(SESSIONS_BUCKET, { replicas: layout.replicas, history: 1 });
+  const history = { replicas: layout.replicas, history: 1 };
+  const kept = new Kvm(nc);
+  await kept.create(SESSIONS_BUCKET, history);
+  await kept.create(USER_SESSIONS_BUCKET, history);
+  await kept.create(RUNS_BUCKET, { ...history, ttl: layout.historyMaxAgeMs });
   for (let shard = 0; shard < layout.shards; shard += 1) {
     for (const config of wanted(layout, shard)) await ensureStream(jsm, config, layout.adjust);
   }

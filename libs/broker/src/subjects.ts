@@ -8,6 +8,7 @@ export const streamName = {
   events: (shard: number): string => `TL_EV_${shard}`,
   commands: (shard: number): string => `TL_CM_${shard}`,
   snapshots: (shard: number): string => `TL_SN_${shard}`,
+  objects: (shard: number): string => `TL_OB_${shard}`,
 } as const;
 
 /** FNV-1a (32 bit) over the session id: part of the stored layout, never to be changed. */
@@ -51,6 +52,15 @@ export const commandSubject = (ref: RunRef, shard: number): string => `tl.cm.${p
 export const liveCommandSubject = (ref: RunRef, shard: number): string =>
   `tl.cl.${path(ref, shard)}`;
 export const snapshotSubject = (ref: RunRef, shard: number): string => `tl.sn.${path(ref, shard)}`;
+
+export const objectSubject = {
+  /** What an object is, or all of it where it is small: its last message counts. */
+  about: (ref: SessionRef, shard: number, id: string): string =>
+    `tl.ob.${shard}.${ref.tenant}.${ref.session}.m.${id}`,
+  /** The chunks of one upload. */
+  chunks: (ref: SessionRef, shard: number, upload: string): string =>
+    `tl.ob.${shard}.${ref.tenant}.${ref.session}.c.${upload}`,
+} as const;
 
 /** Jobs of one agent kind in one shard: the filter of its queue consumer. */
 export const queueFilter = (shard: number, agent: string): string =>
