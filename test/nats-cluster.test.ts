@@ -12,7 +12,8 @@ import {
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { RawClient } from "./raw-client.ts";
+import { BY_HAND } from "./hand-worker.ts";
+import { type Frame, RawClient } from "./raw-client.ts";
 import { events, readLog, TENANT } from "./world.ts";
 
 /** How long all of NATS stays away; the soak run takes the time a rollout gone wrong takes. */
@@ -73,7 +74,49 @@ async function verify(follow: { client: RawClient; session: string; run: string 
   client.close();
 }
 
+/** Sessions that one node has just made and another is asked for; so many at a time. */
+const FRESH_SESSIONS = 300;
+const LANES = 6;
+
+/** Follows a session and starts a run in it at once; what was refused. */
+async function useElsewhere(session: string, client: RawClient): Promise<Frame[]> {
+  const [subscribed, started] = await Promise.all([
+    client.subscribe(session),
+    client.ask({
+      type: "run.start",
+      session_id: session,
+      payload: { agent: BY_HAND, input: null },
+    }),
+  ]);
+  const refused = [subscribed, started].filter(
+    ({ type }) => type !== "subscribed" && type !== "command.accepted",
+  );
+  if (refused.length === 0)
+    await client.frame((frame) => frame.run_id === started.run_id && frame.seq === 1);
+  client.send({
+    type: "unsubscribe",
+    payload: { subscription_id: subscribed.subscription_id },
+  });
+  return refused;
+}
+
 describe("on a 3-node cluster", () => {
+  test("a session made on one node can be followed and started in on another at once: no refusal in 300", async () => {
+    const refused: Frame[] = [];
+    const lane = async (): Promise<void> => {
+      const [one, two] = await Promise.all(
+        edges.map(({ connectUrl }) => RawClient.connect(connectUrl)),
+      );
+      if (one === undefined || two === undefined) throw new Error("two edges");
+      for (let n = 0; n < FRESH_SESSIONS / LANES; n += 1)
+        refused.push(...(await useElsewhere(await one.createSession(), two)));
+      one.close();
+      two.close();
+    };
+    await Promise.all(Array.from({ length: LANES }, lane));
+    expect(refused).toEqual([]);
+  }, 60_000);
+
   test("[INV2] [C12] the stream leader is killed in mid-run: nothing lost, doubled or out of order", async () => {
     const follows = await startMany(8);
     await Promise.all(

@@ -25,6 +25,7 @@ export class RawClient {
   readonly frames: Frame[] = [];
   readonly #socket: WebSocket;
   #next = 0;
+  #listener: ((frame: Frame) => void) | undefined;
   closed: { code: number; reason: string } | undefined;
 
   private constructor(socket: WebSocket) {
@@ -32,6 +33,7 @@ export class RawClient {
     socket.on("message", (data: Buffer) => {
       const frame: Frame = JSON.parse(data.toString("utf8"));
       this.frames.push(frame);
+      this.#listener?.(frame);
     });
     socket.on("close", (code, reason) => {
       this.closed = { code, reason: reason.toString("utf8") };
@@ -47,6 +49,11 @@ export class RawClient {
     const client = new RawClient(socket);
     await client.frame((f) => f.type === "welcome");
     return client;
+  }
+
+  /** Called with each frame as it comes, for what must happen at once. One listener; the last one given counts. */
+  listen(listener: (frame: Frame) => void): void {
+    this.#listener = listener;
   }
 
   /** Sends a command; returns its id. */
