@@ -37,8 +37,11 @@ async function killedAfter(client: RawClient, session: string, seq: number): Pro
   let victim: Service | undefined;
   if (seq === 0) victim = workers[0];
   else {
-    const seen = await client.frame((f) => f.run_id === run && (f.seq ?? 0) >= Math.max(2, seq));
-    expect(seen.run_id).toBe(run);
+    const seen = await client.frame(
+      (f) => f.run_id === run && ((f.seq ?? 0) >= Math.max(2, seq) || isTerminal(f.type)),
+    );
+    // How many checkpoints a text has depends on how fast it came: this run is the shorter one.
+    if (isTerminal(seen.type)) return client.events(run).length;
     const begun = client.events(run).find((f) => f.type === "run.started");
     victim = workers.find((w) => String(begun?.payload?.["worker"]).startsWith(`${w.nodeId}-`));
   }
@@ -67,10 +70,10 @@ async function killedAfter(client: RawClient, session: string, seq: number): Pro
 test("[C18] [INV4] the worker is killed after the start, and after each event in turn: the run ends well, the next is not blocked", async () => {
   const client = await RawClient.connect(edge.connectUrl);
   const session = await client.createSession();
-  const length = await killedAfter(client, session, 0);
+  let length = await killedAfter(client, session, 0);
   const offset = STRIDE === 1 ? 0 : seededRandom().int(STRIDE);
   for (let seq = 2 + offset; seq < length; seq += STRIDE) {
-    await killedAfter(client, session, seq).catch((cause: unknown) => {
+    length = await killedAfter(client, session, seq).catch((cause: unknown) => {
       throw new Error(`killed after event ${seq}`, { cause });
     });
   }
