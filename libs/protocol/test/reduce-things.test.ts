@@ -116,6 +116,10 @@ describe("requests", () => {
       { type: "tool_call.status", payload: { tool_call_id: "tc_1", status: "running" } },
     ];
     expect(after(done, ...more).tool_calls).toBe(done.tool_calls);
+    // When it came: an agent that is executed again is told of several outcomes in the same order.
+    expect(done.tool_calls).toMatchObject([{ status: "completed", outcome_seq: done.seq }]);
+    const broken = after(running, called, ...more.slice(1));
+    expect(broken.tool_calls).toMatchObject([{ status: "failed", outcome_seq: done.seq }]);
   });
 
   it("[RED16] the first answer to an approval stands", () => {

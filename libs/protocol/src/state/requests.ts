@@ -46,7 +46,12 @@ export function onToolCallCompleted(
   event: DurableEvent<"tool_call.completed">,
 ): RunState {
   const { tool_call_id, result } = event.payload;
-  return withOpenCall(state, tool_call_id, (call) => ({ ...call, status: "completed", result }));
+  return withOpenCall(state, tool_call_id, (call) => ({
+    ...call,
+    status: "completed",
+    result,
+    outcome_seq: event.seq,
+  }));
 }
 
 export function onToolCallFailed(
@@ -54,7 +59,12 @@ export function onToolCallFailed(
   event: DurableEvent<"tool_call.failed">,
 ): RunState {
   const { tool_call_id, error } = event.payload;
-  return withOpenCall(state, tool_call_id, (call) => ({ ...call, status: "failed", error }));
+  return withOpenCall(state, tool_call_id, (call) => ({
+    ...call,
+    status: "failed",
+    error,
+    outcome_seq: event.seq,
+  }));
 }
 
 export function onApprovalRequested(

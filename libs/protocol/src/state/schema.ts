@@ -70,6 +70,8 @@ const toolCallState = z.object({
     .optional(),
   result: z.unknown().optional(),
   error: failure.optional(),
+  /** `seq` of the event that brought the outcome: the order in which an agent was told of several. */
+  outcome_seq: count.optional(),
 });
 
 const approvalState = z.object({
