@@ -1,23 +1,34 @@
 import { createHash } from "node:crypto";
 import type { Command } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
-import { SubjectChain, type SubjectMessage } from "./continuity.ts";
-import type { RawMessage } from "./direct-read.ts";
+import {
+  type CommandSink,
+  CommandTail,
+  readCommands,
+  type StoredCommand,
+  storedCommand,
+} from "./command-tail.ts";
 import { BrokerUnavailable } from "./errors.ts";
-import { type HeaderFields, HeaderText } from "./header-text.ts";
-import { H, lastSequenceOf, N, sequenceOf } from "./headers.ts";
+import { H, N } from "./headers.ts";
 import type { RunRef } from "./ids.ts";
-import { leaderRead, leaderReadPatiently } from "./leader-read.ts";
-import type { Checkable, PositionChecks } from "./position-checks.ts";
+import { leaderRead } from "./leader-read.ts";
 import { isFatalRefusal, publishAcked } from "./publish.ts";
-import { commandSubject, liveCommandSubject, runOfSubject, streamName } from "./subjects.ts";
-import { type Page, Tail, type TailSource } from "./tail.ts";
+import { commandSubject, streamName } from "./subjects.ts";
 
 export interface CommandRequest {
   readonly ref: RunRef;
   readonly command: Command;
   readonly user: string;
   readonly hash: string;
+  /** When this edge took it, ms since the epoch: what came before an expiry is judged by it. */
+  readonly at?: number;
+}
+
+/** A command by its idempotency key; the run's session and tenant are part of the scope. */
+export interface CommandKey {
+  readonly ref: RunRef;
+  readonly user: string;
+  readonly id: string;
 }
 
 export type CommandOutcome =
@@ -26,22 +37,9 @@ export type CommandOutcome =
   /** The id was used with another body. */
   | { readonly outcome: "conflict" };
 
-export interface StoredCommand extends SubjectMessage {
-  readonly user: string;
-  readonly hash: string;
-  /** The command as it was stored: an edge checked it, a worker checks it again. */
-  readonly command: unknown;
-  readonly body: Uint8Array;
-}
-
-export interface CommandSink {
-  command(command: StoredCommand): void;
-  fault(error: Error): void;
-}
-
 const PUBLISH_MS = 3_000;
-/** `drainToLeader` stands before a terminal event: it waits out a leader election. */
-const DRAIN_MS = 30_000;
+/** How much `find` reads of a run's commands: a client may send its run as many as it likes. */
+const FIND_BYTES = 16 * 1024 * 1024;
 
 /** The command logs of all runs: idempotent publish for the edge, the tail for the worker. */
 export class CommandLog {
@@ -68,6 +66,7 @@ export class CommandLog {
         [N.msgId]: createHash("sha256").update(scope).digest("base64url").slice(0, 22),
         [H.hash]: hash,
         [H.user]: encodeURIComponent(user),
+        [H.at]: request.at,
       },
       PUBLISH_MS,
     );
@@ -89,178 +88,58 @@ export class CommandLog {
     return { outcome: "duplicate", streamSeq };
   }
 
+  /**
+   * The command as it was stored, or undefined if it is not among the run's. The leader's last one is
+   * looked at first: it is mostly the one that is sent again. Of the others the oldest 16 MiB are read, a
+   * page at a time. Rejects with BrokerUnavailable.
+   */
+  async find({ ref, user, id }: CommandKey): Promise<StoredCommand | undefined> {
+    const last = await this.#last(ref);
+    const isIt = (stored: StoredCommand): boolean =>
+      stored.user === user && idOf(stored.command) === id;
+    if (last === undefined || isIt(last)) return last;
+    let bytes = 0;
+    for await (const stored of this.#upTo(ref, 0, last.streamSeq)) {
+      if (isIt(stored)) return stored;
+      bytes += stored.body.byteLength;
+      if (bytes > FIND_BYTES) return undefined;
+    }
+    return undefined;
+  }
+
+  /** The run's commands after `after`, up to the last that the leader holds when this is asked. Throws BrokerUnavailable. */
+  async *stored(ref: RunRef, after: number): AsyncGenerator<StoredCommand> {
+    const last = await this.#last(ref);
+    if (last && last.streamSeq > after) yield* this.#upTo(ref, after, last.streamSeq);
+  }
+
+  async #last(ref: RunRef): Promise<StoredCommand | undefined> {
+    const shard = this.#broker.shardOf(ref.session);
+    const query = { last_by_subj: commandSubject(ref, shard) };
+    const raw = await leaderRead(this.#broker.nc, streamName.commands(shard), query);
+    return raw && storedCommand(raw.subject, raw.streamSeq, raw.headers, raw.body);
+  }
+
+  async *#upTo(ref: RunRef, after: number, upTo: number): AsyncGenerator<StoredCommand> {
+    let position = after;
+    while (position < upTo) {
+      const page = await readCommands(this.#broker, ref, position, upTo);
+      for (const stored of page.messages) {
+        if (stored.streamSeq > upTo) return;
+        yield stored;
+        position = stored.streamSeq;
+      }
+      if (page.end) return;
+    }
+  }
+
   tail(ref: RunRef, after: number, sink: CommandSink): CommandTail {
     return new CommandTail(this.#broker, ref, after, sink);
   }
 }
 
-/** A run's commands in stream order, without hole or repeat, for the worker that owns it. */
-export class CommandTail implements Checkable {
-  readonly stream: string;
-  readonly #broker: Broker;
-  readonly #checks: PositionChecks;
-  readonly #subject: string;
-  readonly #tail: Tail<StoredCommand>;
-  /** Callers of drainToLeader; each goes when its sequence is reached or the tail closes. */
-  readonly #waiting: Set<() => void> = new Set();
-
-  constructor(broker: Broker, ref: RunRef, after: number, sink: CommandSink) {
-    const shard = broker.shardOf(ref.session);
-    this.#broker = broker;
-    this.#checks = broker.checks;
-    this.stream = streamName.commands(shard);
-    this.#subject = commandSubject(ref, shard);
-    this.#tail = new Tail(
-      commandSource(broker, this.stream, this.#subject, liveCommandSubject(ref, shard)),
-      new SubjectChain<StoredCommand>(after),
-      {
-        message: (command) => {
-          sink.command(command);
-          this.#wake();
-        },
-        level: () => this.#wake(),
-        caughtUp: () => this.#wake(),
-        fault: (error) => {
-          this.#wake();
-          sink.fault(error);
-        },
-      },
-    );
-    this.#checks.add(this);
-  }
-
-  get position(): number {
-    return this.#tail.position;
-  }
-
-  get lastActivity(): number {
-    return this.#tail.lastActivity;
-  }
-
-  get isDone(): boolean {
-    return this.#tail.isClosed;
-  }
-
-  /**
-   * Resolves when every command that the stream's leader holds now has been handed to the sink.
-   * Stands before whatever would override an accepted command: an expiry, a terminal event.
-   * Rejects with BrokerUnavailable when the leader does not answer within 30 s.
-   */
-  async drainToLeader(): Promise<void> {
-    const query = { last_by_subj: this.#subject };
-    const last = await leaderReadPatiently(this.#broker.nc, this.stream, query, DRAIN_MS);
-    if (!last) return;
-    this.#tail.observe(last.streamSeq);
-    while (!this.#tail.isClosed && this.position < last.streamSeq) {
-      await new Promise<void>((resolve) => this.#waiting.add(resolve));
-      // Level and still below it: it has expired between the look and the read.
-      if (this.#tail.isLevel) return;
-    }
-  }
-
-  close(): void {
-    this.#tail.close();
-    this.#checks.remove(this);
-    this.#wake();
-  }
-
-  #wake(): void {
-    for (const resolve of this.#waiting) resolve();
-    this.#waiting.clear();
-  }
-
-  *subjects(): IterableIterator<string> {
-    yield this.#subject;
-  }
-
-  *filters(): IterableIterator<string> {
-    // One exact subject a run: nothing to ask by wildcard.
-  }
-
-  found(_of: string, last: RawMessage | undefined): void {
-    if (!last || last.streamSeq <= this.position) return;
-    this.#checks.repairs += 1;
-    this.#tail.observe(last.streamSeq);
-  }
-}
-
-function storedCommand(
-  subject: string,
-  streamSeq: number,
-  headers: HeaderFields,
-  body: Uint8Array,
-): StoredCommand {
-  return {
-    run: runOfSubject(subject),
-    streamSeq,
-    lastOnSubject: lastSequenceOf(headers),
-    user: decodeURIComponent(headers.get(H.user)),
-    hash: headers.get(H.hash),
-    command: parsed(body),
-    body,
-  };
-}
-
-/** What is no JSON was not written by an edge of ours; the worker answers it as malformed. */
-function parsed(body: Uint8Array): unknown {
-  try {
-    return JSON.parse(Buffer.from(body).toString("utf8"));
-  } catch {
-    return undefined;
-  }
-}
-
-function commandSource(
-  broker: Broker,
-  stream: string,
-  subject: string,
-  liveSubject: string,
-): TailSource<StoredCommand> {
-  const read = async (after: number, upTo?: number): Promise<Page<StoredCommand>> => {
-    const answer = await broker.reader.read(stream, {
-      seq: after + 1,
-      next_by_subj: subject,
-      batch: 256,
-      max_bytes: 256 * 1024,
-    });
-    // In a batch `Nats-Last-Sequence` names the batch's previous message: nothing to check against.
-    const messages = answer.messages.map((m) => ({
-      ...storedCommand(m.subject, m.streamSeq, m.headers, m.body),
-      lastOnSubject: 0,
-    }));
-    if (answer.pending > 0) return { messages, end: false };
-    const reached = messages.at(-1)?.streamSeq ?? after;
-    if (upTo === undefined || reached >= upTo) return { messages, end: true };
-    const next = await leaderRead(broker.nc, stream, { seq: reached + 1, next_by_subj: subject });
-    if (!next || next.streamSeq > upTo) return { messages, end: true };
-    messages.push({
-      ...storedCommand(next.subject, next.streamSeq, next.headers, next.body),
-      lastOnSubject: 0,
-    });
-    return { messages, end: false };
-  };
-  return {
-    subscribe: (onLive, onBroken) => {
-      const live = broker.nc.subscribe(liveSubject, {
-        callback: (error, m) => {
-          if (error) {
-            onBroken(error);
-            return;
-          }
-          let command: StoredCommand;
-          try {
-            const headers = HeaderText.of(m);
-            command = storedCommand(m.subject, sequenceOf(headers), headers, m.data);
-          } catch (cause) {
-            onBroken(cause instanceof Error ? cause : new Error(String(cause)));
-            return;
-          }
-          onLive(command);
-        },
-      });
-      return { close: () => live.unsubscribe() };
-    },
-    read,
-    readRun: (_run, after, upTo) => read(after, upTo),
-  };
+function idOf(command: unknown): unknown {
+  return typeof command === "object" && command !== null && "id" in command
+    ? command.id
+    : undefined;
 }

@@ -8,14 +8,8 @@ export {
 } from "./agent-directory.ts";
 export { type Broker, type BrokerOptions, openBroker } from "./broker.ts";
 export type { RunClaim } from "./claim.ts";
-export type {
-  CommandLog,
-  CommandOutcome,
-  CommandRequest,
-  CommandSink,
-  CommandTail,
-  StoredCommand,
-} from "./command-log.ts";
+export type { CommandKey, CommandLog, CommandOutcome, CommandRequest } from "./command-log.ts";
+export type { CommandSink, CommandTail, StoredCommand } from "./command-tail.ts";
 export type { ConnectionState, NatsAuth } from "./connect.ts";
 export type { EphemeralMessage, NewEphemeral } from "./ephemeral.ts";
 export {

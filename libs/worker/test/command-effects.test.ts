@@ -9,6 +9,7 @@ const stored = (command: unknown, user = "ann"): StoredCommand => ({
   lastOnSubject: 0,
   user,
   hash: "h",
+  at: 0,
   command,
   body: new Uint8Array(),
 });
