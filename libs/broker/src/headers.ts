@@ -18,7 +18,6 @@ export const H = {
   after: "Tl-After",
   hash: "Tl-Hash",
   user: "Tl-User",
-  at: "Tl-At",
   command: "Tl-Command",
   deadline: "Tl-Deadline",
   at: "Tl-At",
