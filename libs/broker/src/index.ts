@@ -43,7 +43,7 @@ export {
 } from "./run-writer.ts";
 export type { SessionEntry, SessionIndex, SessionPage } from "./session-index.ts";
 export type { SessionOutcome, SessionRecord, SessionStore } from "./session-store.ts";
-export { type Snapshot, type SnapshotStore, SnapshotTooLarge } from "./snapshot-store.ts";
+export type { Snapshot, SnapshotStore } from "./snapshot-store.ts";
 export type { StartOutcome, StartRequest } from "./start.ts";
 export { openSweep, type Sweep, type SweepOptions } from "./sweep.ts";
 export type { Page, TailSink } from "./tail.ts";

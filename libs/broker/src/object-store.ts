@@ -3,7 +3,7 @@ import { isId } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
 import { compareAndSet, heldValue, type NewValue, type Place } from "./compare-and-set.ts";
 import type { DirectReader, RawMessage } from "./direct-read.ts";
-import { LogCorrupt } from "./errors.ts";
+import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
 import type { SessionRef } from "./ids.ts";
 import { leaderRead } from "./leader-read.ts";
 import { aboutFields, checkMediaType, type ObjectAbout, readAbout } from "./object-about.ts";
@@ -166,7 +166,11 @@ export class ObjectStore {
   }
 
   async #purge(place: Place): Promise<void> {
-    await this.#broker.jsm.streams.purge(place.stream, { filter: place.subject });
+    try {
+      await this.#broker.jsm.streams.purge(place.stream, { filter: place.subject });
+    } catch (cause) {
+      throw new BrokerUnavailable(`${place.subject} could not be removed`, { cause });
+    }
   }
 
   #about(ref: SessionRef, id: string): Place {

@@ -1,11 +1,22 @@
+import { createHash } from "node:crypto";
+import { MAX_FRAME_BYTES } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
+import {
+  compareAndSet,
+  maxBody,
+  type NewValue,
+  PATIENCE_MS,
+  type Place,
+} from "./compare-and-set.ts";
 import type { DirectReader, RawMessage } from "./direct-read.ts";
 import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
-import { H, N } from "./headers.ts";
+import { H } from "./headers.ts";
 import type { RunRef } from "./ids.ts";
+import { isArtifactRef } from "./large-value.ts";
 import { leaderRead, leaderReadPatiently } from "./leader-read.ts";
-import { isFatalRefusal, publishAcked, REFUSED } from "./publish.ts";
+import type { ArtifactRef } from "./object-store.ts";
 import { eventSubject, snapshotSubject, streamName } from "./subjects.ts";
+import { parseSuperseded, type Superseded, superseding, supersededText } from "./superseded.ts";
 
 /** A run's state as of one of its events. Covers stored events only. */
 export interface Snapshot {
@@ -19,26 +30,25 @@ export interface Snapshot {
   readonly epoch: string;
   /** COMMANDS sequence applied through. */
   readonly cmd: number;
+  /** Where a read found the state when it is too large for a frame: an object of the session. */
+  readonly stateRef?: ArtifactRef;
 }
 
-/** The state does not fit into one NATS message. The older snapshot stays, the run goes on. */
-export class SnapshotTooLarge extends Error {
-  override readonly name = "SnapshotTooLarge";
-}
-
-export type SnapshotStoreBroker = Pick<Broker, "nc" | "shardOf"> & {
+export type SnapshotStoreBroker = Pick<Broker, "nc" | "shardOf" | "objects"> & {
   readonly reader: Pick<DirectReader, "read">;
 };
 
 /** Position of the snapshot in the events' stream (its own stream sequence means nothing). */
 const POSITION = "Tl-Position";
+/** `object`: the body is the reference of the state, not the state. */
+const STATE = "Tl-State";
+/** States of earlier snapshots that may still be read by those who were told of them. */
+const SUPERSEDED = "Tl-Superseded";
 
-/** Room for subject and headers within NATS's `max_payload`, which counts headers too. */
-const HEADER_BYTES = 2_048;
-const PUBLISH_MS = 3_000;
-/** After a leader's `kill -9` appends come back in 4–8 s. */
-const PATIENCE_MS = 20_000;
-const RETRY_MS = 100;
+/** A state that is kept in the message fits a frame, whatever else the frame says. */
+const INLINE_BYTES: number = MAX_FRAME_BYTES - 4 * 1024;
+/** A large state may be replaced while it is read: then there is a newer snapshot to read. */
+const READS = 4;
 
 type Mark = Pick<Snapshot, "seq" | "attempt" | "epoch">;
 
@@ -57,7 +67,7 @@ export function snapshotVerdict(
   return "replace";
 }
 
-/** One snapshot per run, the last one wins, fenced like events. */
+/** One snapshot per run, the last one wins, fenced like events. Large states are objects. */
 export class SnapshotStore {
   readonly #broker: SnapshotStoreBroker;
 
@@ -70,6 +80,19 @@ export class SnapshotStore {
    * Rejects with BrokerUnavailable, or LogCorrupt for what no snapshot store wrote.
    */
   async read(ref: RunRef, from: "leader" | "replica"): Promise<Snapshot | undefined> {
+    let near = from;
+    for (let reads = 0; reads < READS; reads += 1) {
+      const found = await this.peek(ref, near);
+      if (!found?.stateRef) return found;
+      const bytes = await this.#broker.objects.get(ref, found.stateRef.$artifact);
+      if (bytes) return { ...found, state: parse(bytes, `the state of ${ref.run}`) };
+      near = "leader";
+    }
+    return undefined;
+  }
+
+  /** Like `read`, but a large state is not fetched: `state` is undefined where there is a `stateRef`. */
+  async peek(ref: RunRef, from: "leader" | "replica"): Promise<Snapshot | undefined> {
     const { stream, subject } = this.#place(ref);
     const query = { last_by_subj: subject };
     const near =
@@ -80,41 +103,79 @@ export class SnapshotStore {
 
   /**
    * "fenced": a newer attempt has written one, or the run is another incarnation's; nothing was changed.
-   * Rejects with SnapshotTooLarge, or BrokerUnavailable when the outcome could not be learnt in 20 s.
+   * Rejects with BrokerUnavailable when the outcome could not be learnt in 20 s.
    */
   async write(ref: RunRef, snapshot: Snapshot): Promise<"stored" | "fenced"> {
     const { nc } = this.#broker;
-    const { stream, subject } = this.#place(ref);
     const body = Buffer.from(JSON.stringify(snapshot.state));
-    const limit = (nc.info?.max_payload ?? 1024 * 1024) - HEADER_BYTES;
-    if (body.byteLength > limit) {
-      throw new SnapshotTooLarge(
-        `the state of ${ref.run} takes ${body.byteLength} bytes, ${limit} fit into a message`,
-      );
-    }
-    const giveUpAt = Date.now() + PATIENCE_MS;
-    let last: unknown;
-    while (Date.now() < giveUpAt) {
-      const query = { last_by_subj: subject };
-      const held = await leaderReadPatiently(nc, stream, query, giveUpAt - Date.now());
-      const verdict = snapshotVerdict(held && mark(held), snapshot);
-      if (verdict === "covered") return "stored";
-      if (verdict === "fenced") return "fenced";
-      if (verdict === "other epoch" && (await this.#epochOf(ref)) !== snapshot.epoch)
-        return "fenced";
-      const outcome = await publishAcked(nc, subject, body, fields(snapshot, held), PUBLISH_MS);
-      if (outcome.kind === "stored") return "stored";
-      if (outcome.kind === "refused" && isFatalRefusal(outcome.code)) {
-        throw new SnapshotTooLarge(
-          `NATS refuses the snapshot of ${ref.run}: ${outcome.description}`,
-        );
+    let large: ArtifactRef | undefined;
+    const swap = await compareAndSet(
+      nc,
+      this.#place(ref),
+      async (held): Promise<NewValue | undefined> => {
+        if (!(await this.#replaces(ref, held, snapshot))) return undefined;
+        const inline = body.byteLength <= Math.min(INLINE_BYTES, maxBody(nc));
+        if (!inline) large ??= await this.#putState(ref, snapshot, body);
+        const superseded = await this.#clear(ref, held, large);
+        return {
+          body: large ? Buffer.from(JSON.stringify(large)) : body,
+          fields: {
+            ...fields(snapshot),
+            [STATE]: large && "object",
+            [SUPERSEDED]: supersededText(superseded),
+          },
+        };
+      },
+    );
+    if (swap.kind === "stored") return "stored";
+    return snapshotVerdict(swap.held && mark(swap.held), snapshot) === "covered"
+      ? "stored"
+      : "fenced";
+  }
+
+  async #replaces(ref: RunRef, held: RawMessage | undefined, snapshot: Snapshot): Promise<boolean> {
+    const verdict = snapshotVerdict(held && mark(held), snapshot);
+    if (verdict !== "other epoch") return verdict === "replace";
+    return (await this.#epochOf(ref)) === snapshot.epoch;
+  }
+
+  /** Under an id of this run's: replaced states are removed, and nobody else's object may go with them. */
+  #putState(ref: RunRef, { epoch }: Snapshot, bytes: Uint8Array): Promise<ArtifactRef> {
+    const sha256 = createHash("sha256").update(bytes).digest("hex");
+    const own = createHash("sha256")
+      .update(JSON.stringify([ref.run, epoch, sha256]))
+      .digest("hex");
+    const content = { bytes, sha256, media_type: "application/json" };
+    return this.#broker.objects.putAs(ref, `snp_${own.slice(0, 32)}`, content);
+  }
+
+  /**
+   * Removes the states that were replaced long enough ago, and returns those that are left for the
+   * next write to do. Before the write: what `held` names as replaced is read by nobody, whoever wins.
+   */
+  async #clear(
+    ref: RunRef,
+    held: RawMessage | undefined,
+    next: ArtifactRef | undefined,
+  ): Promise<readonly Superseded[]> {
+    if (!held) return [];
+    const { stateRef } = decode(held);
+    const { due, left } = superseding(
+      parseSuperseded(held.headers.get(SUPERSEDED)),
+      stateRef?.$artifact,
+      next?.$artifact,
+      Date.now(),
+    );
+    const failed: Superseded[] = [];
+    for (const old of due) {
+      try {
+        await this.#broker.objects.remove(ref, old.id);
+      } catch (error) {
+        if (!(error instanceof BrokerUnavailable)) throw error;
+        failed.push(old);
       }
-      last = outcome;
-      // A mismatch is decided by the next read; anything else needs time as well.
-      if (outcome.kind === "refused" && outcome.code === REFUSED.wrongLastSequence) continue;
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
-    throw new BrokerUnavailable(`the snapshot of ${ref.run} was not confirmed`, { cause: last });
+    return [...failed, ...left];
   }
 
   /** The incarnation that the run's log is of. */
@@ -122,21 +183,21 @@ export class SnapshotStore {
     const shard = this.#broker.shardOf(ref.session);
     for (const subject of [eventSubject.e(ref, shard), eventSubject.anyQ(ref, shard)]) {
       const query = { last_by_subj: subject };
-      const raw = await leaderRead(this.#broker.nc, streamName.events(shard), query);
+      const stream = streamName.events(shard);
+      const raw = await leaderReadPatiently(this.#broker.nc, stream, query, PATIENCE_MS);
       if (raw) return raw.headers.get(H.epoch);
     }
     return undefined;
   }
 
-  #place(ref: RunRef): { stream: string; subject: string } {
+  #place(ref: RunRef): Place {
     const shard = this.#broker.shardOf(ref.session);
     return { stream: streamName.snapshots(shard), subject: snapshotSubject(ref, shard) };
   }
 }
 
-function fields(s: Snapshot, held: RawMessage | undefined): Record<string, string | number> {
+function fields(s: Snapshot): Record<string, string | number> {
   return {
-    [N.expectedLastSubject]: held?.streamSeq ?? 0,
     [H.seq]: s.seq,
     [POSITION]: s.streamSeq,
     [H.attempt]: s.attempt,
@@ -163,16 +224,24 @@ function mark(raw: RawMessage): Mark {
   };
 }
 
-function decode(raw: RawMessage): Snapshot {
-  let state: unknown;
+function parse(bytes: Uint8Array, what: string): unknown {
   try {
-    state = JSON.parse(Buffer.from(raw.body).toString("utf8"));
+    const value: unknown = JSON.parse(Buffer.from(bytes).toString("utf8"));
+    return value;
   } catch (cause) {
-    throw new LogCorrupt(`the snapshot on ${raw.subject} is not JSON`, { cause });
+    throw new LogCorrupt(`${what} is not JSON`, { cause });
+  }
+}
+
+function decode(raw: RawMessage): Snapshot {
+  const body = parse(raw.body, `the snapshot on ${raw.subject}`);
+  const isLarge = raw.headers.get(STATE) === "object";
+  if (isLarge && !isArtifactRef(body)) {
+    throw new LogCorrupt(`the snapshot on ${raw.subject} names no object`);
   }
   return {
     ...mark(raw),
-    state,
+    ...(isLarge && isArtifactRef(body) ? { state: undefined, stateRef: body } : { state: body }),
     streamSeq: whole(raw, POSITION),
     writer: raw.headers.get(H.writer),
     cmd: whole(raw, H.cmd),

@@ -1,7 +1,6 @@
 import { randomBytes } from "node:crypto";
 import type { DurableEvent, EventPayload } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
-import type { RawMessage } from "./direct-read.ts";
 import { BrokerUnavailable } from "./errors.ts";
 import { H, N } from "./headers.ts";
 import type { RunRef } from "./ids.ts";
@@ -79,7 +78,7 @@ export async function startRun(broker: Broker, request: StartRequest): Promise<S
           });
     }
   }
-  return sameOrOther(broker, shard, request, old.messages[0]);
+  return sameOrOther(broker, shard, request);
 }
 
 function queuedBody(request: StartRequest): Uint8Array {
@@ -100,7 +99,6 @@ async function sameOrOther(
   broker: Broker,
   shard: number,
   request: StartRequest,
-  snapshot: RawMessage | undefined,
 ): Promise<StartOutcome> {
   const found = await leaderRead(broker.nc, streamName.events(shard), {
     last_by_subj: eventSubject.anyQ(request.ref, shard),
@@ -114,9 +112,10 @@ async function sameOrOther(
     };
   }
   // `q` has expired: the snapshot or the run's later events are what is left to compare with.
+  const snapshot = await broker.snapshots.read(request.ref, "leader");
   if (snapshot) {
-    if (agentOf(snapshot.body) !== request.agent) return { outcome: "conflict" };
-    return { outcome: "duplicate", streamSeq: 0, epoch: snapshot.headers.get(H.epoch) };
+    if (agentOf(snapshot.state) !== request.agent) return { outcome: "conflict" };
+    return { outcome: "duplicate", streamSeq: 0, epoch: snapshot.epoch };
   }
   const later = await leaderRead(broker.nc, streamName.events(shard), {
     last_by_subj: eventSubject.e(request.ref, shard),
@@ -127,7 +126,6 @@ async function sameOrOther(
   throw new BrokerUnavailable(`the start of ${request.ref.run} is being decided elsewhere`);
 }
 
-function agentOf(snapshot: Uint8Array): unknown {
-  const state: unknown = JSON.parse(Buffer.from(snapshot).toString("utf8"));
+function agentOf(state: unknown): unknown {
   return typeof state === "object" && state !== null && "agent" in state ? state.agent : undefined;
 }

@@ -11,7 +11,7 @@ import {
   type RunRef,
   type StoredCommand,
 } from "../src/index.ts";
-import { eventSubject, snapshotSubject, streamName } from "../src/subjects.ts";
+import { eventSubject, streamName } from "../src/subjects.ts";
 import { freshRun, note, startedWriter, startRun, wholeLog } from "./harness.ts";
 
 let nats: NatsServer;
@@ -79,22 +79,29 @@ describe("starting a run", () => {
     expect((await wholeLog(a, ref)).length).toBe(1);
   });
 
-  test("[STA2] [C07] after q has expired the run's later events tell, and after these its snapshot", async () => {
-    const ref = freshRun();
-    const shard = a.shardOf(ref.session);
-    const writer = await startedWriter(a, ref);
-    await writer.append(note("later"));
-    const stream = streamName.events(shard);
-    await a.jsm.streams.purge(stream, { filter: eventSubject.anyQ(ref, shard) });
-    expect((await startRun(b, ref)).outcome).toBe("duplicate");
-    expect((await startRun(b, ref, { agent: "other" })).outcome).toBe("duplicate");
+  test.each([
+    ["its snapshot", ""],
+    ["its snapshot, however large", "x".repeat(1024 * 1024)],
+  ])(
+    "[STA2] [C07] after q has expired the run's later events tell, and after these %s",
+    async (_, filler) => {
+      const ref = freshRun();
+      const shard = a.shardOf(ref.session);
+      const writer = await startedWriter(a, ref);
+      await writer.append(note("later"));
+      const stream = streamName.events(shard);
+      await a.jsm.streams.purge(stream, { filter: eventSubject.anyQ(ref, shard) });
+      expect((await startRun(b, ref)).outcome).toBe("duplicate");
+      expect((await startRun(b, ref, { agent: "other" })).outcome).toBe("duplicate");
 
-    await a.js.publish(snapshotSubject(ref, shard), JSON.stringify({ agent: "echo" }));
-    await a.jsm.streams.purge(stream, { filter: eventSubject.anyOfRun(ref, shard) });
-    expect((await startRun(b, ref)).outcome).toBe("duplicate");
-    expect((await startRun(b, ref, { agent: "other" })).outcome).toBe("conflict");
-    expect((await wholeLog(a, ref)).length).toBe(0);
-  });
+      const left = { seq: 3, streamSeq: 9, attempt: 1, writer: "w", epoch: "e", cmd: 0 };
+      await a.snapshots.write(ref, { ...left, state: { agent: "echo", filler } });
+      await a.jsm.streams.purge(stream, { filter: eventSubject.anyOfRun(ref, shard) });
+      expect((await startRun(b, ref)).outcome).toBe("duplicate");
+      expect((await startRun(b, ref, { agent: "other" })).outcome).toBe("conflict");
+      expect((await wholeLog(a, ref)).length).toBe(0);
+    },
+  );
 });
 
 describe("commands", () => {

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { AgentDirectory, openAgentDirectory } from "../src/agent-directory.ts";
 import { type Broker, openBroker } from "../src/index.ts";
 import { type SessionRecord, SessionStore } from "../src/session-store.ts";
-import { type Snapshot, SnapshotStore, SnapshotTooLarge } from "../src/snapshot-store.ts";
+import { type Snapshot, SnapshotStore } from "../src/snapshot-store.ts";
 import { freshRun, startedWriter } from "./harness.ts";
 
 let nats: NatsServer;
@@ -107,6 +107,7 @@ describe("snapshots", () => {
     await new SnapshotStore(broker).write(ref, snapshot());
     const far = new SnapshotStore({
       nc: broker.nc,
+      objects: broker.objects,
       shardOf: (session) => broker.shardOf(session),
       reader: lagging,
     });
@@ -146,13 +147,18 @@ describe("snapshots", () => {
     expect((await store.read(ref, "leader"))?.epoch).toBe(epoch);
   });
 
-  test("[SNP4] a state that does not fit is a clear error, and the older snapshot stays", async () => {
+  test("[SNP4] a state that fits no frame is kept as an object and read like any other", async () => {
     const store = new SnapshotStore(broker);
     const ref = freshRun();
-    await store.write(ref, snapshot());
-    const large = snapshot({ seq: 11, state: { text: "x".repeat(1024 * 1024) } });
-    await expect(store.write(ref, large)).rejects.toThrow(SnapshotTooLarge);
-    expect((await store.read(ref, "leader"))?.seq).toBe(10);
+    const state = { seq: 10, text: "ü".repeat(3 * 1024 * 1024) };
+    expect(await store.write(ref, snapshot({ state }))).toBe("stored");
+    for (const from of ["leader", "replica"] as const) {
+      const { stateRef, ...found } = (await store.read(ref, from)) ?? {};
+      expect(found).toEqual(snapshot({ state }));
+      const bytes = await broker.objects.get(ref, stateRef?.$artifact ?? "");
+      expect(JSON.parse(Buffer.from(bytes ?? []).toString("utf8"))).toEqual(state);
+      expect(await store.peek(ref, from)).toEqual({ ...snapshot({ state: undefined }), stateRef });
+    }
   });
 });
 
