@@ -1,25 +1,19 @@
 /** Executes an agent in its context. */
-import type { RunWriter } from "@throughline/broker";
 import type { EventPayload, RunState } from "@throughline/protocol";
 import type { Agent, RunContext } from "./agent.ts";
 import type { Ending } from "./ending.ts";
 import { failureOf, inputFailure } from "./failure.ts";
 import type { Log } from "./log.ts";
-import { asStored, runScope, type ScopeRun } from "./scope.ts";
+import type { ScopeRun } from "./scope-run.ts";
+import { asStored, runScope } from "./scope.ts";
+import { sessionOf } from "./session.ts";
 
-export interface AgentRunOptions extends ScopeRun {
-  readonly agent: Agent;
-  /** As recovered; what cut-short attempts left open is superseded in it. */
-  readonly state: RunState;
-  readonly run: string;
-  readonly session: string;
-  readonly writer: Pick<RunWriter, "ephemeral">;
-  readonly log: Log;
-}
-
-/** Never rejects: how the agent ended is the run's ending, unless something else stopped the run first. */
-export async function runAgent(options: AgentRunOptions): Promise<Ending> {
-  const { agent, state, log } = options;
+/**
+ * Never rejects: how the agent ended is the run's ending, unless something else stopped the run first.
+ * `state`: as stored; what was cut short is closed in it.
+ */
+export async function runAgent(run: ScopeRun, agent: Agent, state: RunState): Promise<Ending> {
+  const { log } = run;
   let body: ReturnType<Agent["prepare"]>;
   try {
     body = agent.prepare(state.input);
@@ -28,36 +22,37 @@ export async function runAgent(options: AgentRunOptions): Promise<Ending> {
     return { kind: "failed", failure: inputFailure(error), by: "agent" };
   }
   try {
-    return { kind: "completed", output: asStored(await body(contextOf(options))) };
+    return { kind: "completed", output: asStored(await body(contextOf(run, state))) };
   } catch (error) {
     // The stack is for the operator; clients get code and message.
-    if (!options.signal.aborted) log.warn({ err: error }, "the agent failed");
+    if (!run.signal.aborted) log.warn({ err: error }, "the agent failed");
     return { kind: "failed", failure: failureOf(error), by: "agent" };
   }
 }
 
-function contextOf(options: AgentRunOptions): Omit<RunContext, "input"> {
-  const { state, attempt, signal } = options;
+function contextOf(run: ScopeRun, state: RunState): Omit<RunContext, "input"> {
   return {
-    ...runScope(options),
-    run_id: options.run,
-    session_id: options.session,
-    attempt,
+    ...runScope(run),
+    run_id: run.ref.run,
+    session_id: run.ref.session,
+    attempt: run.attempt,
     options: state.options,
-    signal,
-    log: shownLog(options.log, options.writer),
+    session: sessionOf(run, state),
+    signal: run.signal,
+    log: shownLog(run),
   };
 }
 
 const MAX_SHOWN = 2_000;
 
 /** Logs, and lets those who watch the run see it. Debug lines are the operator's alone. */
-function shownLog(log: Log, writer: Pick<RunWriter, "ephemeral">): Log {
+function shownLog(run: Pick<ScopeRun, "log" | "ephemeral">): Log {
+  const { log } = run;
   const show =
     (level: Exclude<EventPayload<"log">["level"], "debug">): Log["info"] =>
     (fields, message) => {
       log[level](fields, message);
-      writer.ephemeral({
+      run.ephemeral({
         type: "log",
         payload: { level, message: message.slice(0, MAX_SHOWN), ...shownFields(fields) },
       });

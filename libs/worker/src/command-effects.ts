@@ -1,9 +1,9 @@
 /** What a stored command does to a run. Each gets a durable answer: its effect, or `command.rejected`. */
 import type { StoredCommand } from "@throughline/broker";
 import {
+  type Command,
+  type CommandOf,
   commandVerdict,
-  ERROR_CODES,
-  type ErrorCode,
   isApplied,
   isId,
   isRunCommandType,
@@ -11,77 +11,126 @@ import {
   type RunState,
 } from "@throughline/protocol";
 import { parseCommand } from "@throughline/protocol/schemas";
+import { refused, rejected, replyTo, type Sender, userOf } from "./answers.ts";
 import type { CancelRequest } from "./ending.ts";
+import type { InterruptRequest } from "./interruption.ts";
+import { judge } from "./requests/verdicts.ts";
+import { judgeStepRetry } from "./step-retry.ts";
 
 /** What is to be done about one command. */
 export type Reaction =
   /** Answered before (a duplicate past the server's window), or so broken that nobody waits for an answer. */
   | { readonly kind: "skip"; readonly why: string }
-  | { readonly kind: "answer"; readonly event: NewEvent }
+  | { readonly kind: "answer"; readonly events: readonly NewEvent[] }
+  /** The same, and the agent of an interrupted run is executed again. */
+  | { readonly kind: "resume"; readonly events: readonly NewEvent[] }
+  | { readonly kind: "interrupt"; readonly request: InterruptRequest }
   | { readonly kind: "cancel"; readonly command: CancelRequest };
 
+/** What of a run is not in its state. */
+export interface Situation {
+  readonly attempt: number;
+  /** Id of this worker process. */
+  readonly worker: string;
+  /** Has the agent's end come already? What it returned stands, and there is nothing left to interrupt. */
+  readonly over: boolean;
+  /** The agent waits for its inbox. */
+  readonly inboxAwaited: boolean;
+  /** What authors want to be true of inputs, by input_id. */
+  readonly checks: ReadonlyMap<string, (content: unknown) => unknown>;
+  /** Milliseconds since the epoch. */
+  readonly now: number;
+}
+
 /** Pure. `state`: as of everything that earlier commands have stored. */
-export function reactTo(stored: StoredCommand, state: RunState): Reaction {
+export function reactTo(stored: StoredCommand, state: RunState, situation: Situation): Reaction {
+  const user = userOf(stored);
   const parsed = parseCommand(stored.command);
   if (!parsed.ok) {
     const id = parsed.id !== undefined && isId(parsed.id) ? parsed.id : undefined;
     // Whoever wrote it past the edge has no id to be answered by.
     if (id === undefined) return { kind: "skip", why: `not a command: ${parsed.message}` };
-    if (isApplied(state, id, userOf(stored))) return { kind: "skip", why: "answered before" };
-    return rejected(stored, id, parsed.code, parsed.message);
+    if (isApplied(state, id, user)) return { kind: "skip", why: "answered before" };
+    return answer(rejected({ id, user }, parsed.code, parsed.message));
   }
   const { command } = parsed;
-  if (isApplied(state, command.id, userOf(stored))) return { kind: "skip", why: "answered before" };
+  const sender = { id: command.id, user };
+  if (isApplied(state, command.id, user)) return { kind: "skip", why: "answered before" };
   if (!isRunCommandType(command.type)) {
-    return rejected(stored, command.id, "invalid", `${command.type} is not addressed to a run`);
+    return answer(rejected(sender, "invalid", `${command.type} is not addressed to a run`));
   }
   const verdict = commandVerdict(state.status, command.type);
-  if (!verdict.ok) {
-    return rejected(stored, command.id, verdict.code, ERROR_CODES[verdict.code].summary, {
-      status: state.status,
-    });
-  }
+  if (!verdict.ok) return answer(refused(sender, verdict.code, { status: state.status }));
+  return effectOf(command, stored, { state, situation, sender });
+}
+
+interface Judging {
+  readonly state: RunState;
+  readonly situation: Situation;
+  readonly sender: Sender;
+}
+
+function effectOf(command: Command, stored: StoredCommand, judging: Judging): Reaction {
+  const { state, situation, sender } = judging;
+  const { streamSeq } = stored;
   switch (command.type) {
     case "run.cancel":
       return {
         kind: "cancel",
-        command: {
-          id: command.id,
-          user: userOf(stored),
-          streamSeq: stored.streamSeq,
-          reason: command.payload.reason,
-        },
+        command: { ...sender, streamSeq, reason: command.payload.reason },
       };
+    case "run.interrupt": {
+      if (situation.over) return answer(refused(sender, "not_allowed", { status: state.status }));
+      const { reason, preserve_context: preserveContext = true } = command.payload;
+      return { kind: "interrupt", request: { ...sender, streamSeq, reason, preserveContext } };
+    }
+    case "run.resume":
+      return { kind: "resume", events: [replyTo(sender, resumedEvent(situation))] };
+    case "run.continue":
+      return continued(command, judging);
+    case "step.retry": {
+      const events = judgeStepRetry(command.payload.step_id, streamSeq, state, sender);
+      const goesOn = state.status === "interrupted" && events[0]?.type === "step.started";
+      if (!goesOn) return { kind: "answer", events };
+      return { kind: "resume", events: [...events, resumedEvent(situation)] };
+    }
+    case "approval.respond":
+    case "tool_call.claim":
+    case "tool_result.report":
+    case "input.respond": {
+      const { now, checks } = situation;
+      return { kind: "answer", events: judge(command, stored, state, now, checks) };
+    }
     default:
-      return rejected(
-        stored,
-        command.id,
-        "not_allowed",
-        `this worker does not carry out ${command.type}`,
-        { status: state.status },
-      );
+      // The table lets none of these through to a live run.
+      return answer(refused(sender, "not_allowed", { status: state.status }));
   }
 }
 
-/** The edge always names one. An event with none would not be legal, and the run's log unreadable. */
-function userOf(stored: StoredCommand): string {
-  return stored.user === "" ? "unknown" : stored.user;
+function continued(command: CommandOf<"run.continue">, judging: Judging): Reaction {
+  const { state, situation, sender } = judging;
+  const paused = state.status === "interrupted";
+  const { content, attachments, options } = command.payload;
+  const received = replyTo(sender, {
+    type: "input.received",
+    payload: {
+      content,
+      ...(attachments === undefined ? {} : { attachments }),
+      ...(options === undefined ? {} : { options }),
+      by: sender.user,
+      queued: !paused && !situation.inboxAwaited,
+    },
+  });
+  return paused
+    ? { kind: "resume", events: [received, resumedEvent(situation)] }
+    : { kind: "answer", events: [received] };
 }
 
-function rejected(
-  stored: StoredCommand,
-  id: string,
-  code: ErrorCode,
-  message: string,
-  current?: unknown,
-): Reaction {
-  return {
-    kind: "answer",
-    event: {
-      type: "command.rejected",
-      reply_to: id,
-      reply_by: userOf(stored),
-      payload: { id, code, message, ...(current === undefined ? {} : { current }) },
-    },
-  };
+/** The same attempt: nobody else has taken the run over. */
+function resumedEvent({ attempt, worker }: Situation): NewEvent {
+  return { type: "run.resumed", payload: { attempt, worker } };
+}
+
+function answer(event: NewEvent): Reaction {
+  return { kind: "answer", events: [event] };
 }

@@ -6,6 +6,8 @@ export type Failure = EventPayload<"run.failed">;
 export interface AgentErrorOptions {
   /** Would the same again have a chance? (default false) */
   readonly retryable?: boolean;
+  /** When it has, in ms: a step's retry waits for so long. */
+  readonly retryAfterMs?: number;
   readonly cause?: unknown;
 }
 
@@ -14,15 +16,24 @@ export class AgentError extends Error {
   override readonly name = "AgentError";
   readonly code: string;
   readonly retryable: boolean;
+  readonly retryAfterMs: number | undefined;
 
   constructor(code: string, message: string, options: AgentErrorOptions = {}) {
     super(message, "cause" in options ? { cause: options.cause } : {});
     this.code = code;
     this.retryable = options.retryable ?? false;
+    this.retryAfterMs = options.retryAfterMs;
   }
 }
 
-export type StopReason = "cancelled" | "deadline" | "failed" | "shutdown" | "lost" | "ended";
+export type StopReason =
+  | "interrupted"
+  | "cancelled"
+  | "deadline"
+  | "failed"
+  | "shutdown"
+  | "lost"
+  | "ended";
 
 /** The reason of `ctx.signal`, and what every operation of the context throws once the run was stopped. */
 export class RunStopped extends Error {

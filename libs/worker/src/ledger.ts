@@ -1,45 +1,28 @@
 /**
- * A run's state by its stored events: what snapshots hold, and what commands and the end are judged by.
+ * A run's state by its stored events: what snapshots hold, what commands and the end are judged by, and
+ * what an agent's operations wait for.
  *
- * It is read from the log, up to what the writer knows to be stored, whenever it is wanted; so an event
- * whose append may still fail is never part of it.
+ * The run's writer tells of each message once it is stored, so an event whose append may still fail is
+ * never part of it, and the log need not be read back.
  */
-import {
-  type Broker,
-  BrokerUnavailable,
-  LogCorrupt,
-  type LogMessage,
-  type RunRef,
-} from "@throughline/broker";
-import {
-  type DurableEvent,
-  isEventType,
-  reduce,
-  type RunState,
-  type UnknownEvent,
-} from "@throughline/protocol";
-import { durableEventSchema } from "@throughline/protocol/schemas";
+import type { MessageAt } from "@throughline/broker";
+import { type DurableEvent, reduce, type RunState } from "@throughline/protocol";
 
-export interface LedgerOptions {
-  readonly broker: Pick<Broker, "events">;
-  readonly ref: RunRef;
-  readonly state: RunState;
-  /** Stream sequence of the message that holds the state's last event. */
-  readonly streamSeq: number;
+interface Waiter {
+  /** Whether it has seen what it waits for. */
+  readonly look: (state: RunState) => boolean;
+  readonly failed: (error: unknown) => void;
 }
 
-const RETRY_MS = 200;
-
 export class Ledger {
-  readonly #options: LedgerOptions;
   #state: RunState;
   #streamSeq: number;
-  #reading: Promise<unknown> = Promise.resolve();
+  readonly #waiters: Set<Waiter> = new Set();
 
-  constructor(options: LedgerOptions) {
-    this.#options = options;
-    this.#state = options.state;
-    this.#streamSeq = options.streamSeq;
+  /** `streamSeq`: of the message that holds the state's last event. */
+  constructor(state: RunState, streamSeq: number) {
+    this.#state = state;
+    this.#streamSeq = streamSeq;
   }
 
   get state(): RunState {
@@ -51,60 +34,51 @@ export class Ledger {
     return this.#streamSeq;
   }
 
-  /**
-   * The state with everything stored up to `streamSeq`. Waits while NATS is away, until `signal` aborts.
-   * Rejects with LogCorrupt, or the signal's reason.
-   */
-  catchUp(streamSeq: number, signal: AbortSignal): Promise<RunState> {
-    const reading = this.#reading.then(() => this.#read(streamSeq, signal));
-    this.#reading = reading.catch(() => undefined);
-    return reading;
-  }
-
-  async #read(upTo: number, signal: AbortSignal): Promise<RunState> {
-    while (this.#streamSeq < upTo) {
-      signal.throwIfAborted();
+  /** The writer's `onStored`. Throws HoleError if the writer has left one out. */
+  absorb(events: readonly DurableEvent[], at: MessageAt): void {
+    this.#state = events.reduce((state, event) => reduce(state, event), this.#state);
+    this.#streamSeq = at.streamSeq;
+    for (const waiter of this.#waiters) {
       try {
-        const filter = { kind: "run", ...this.#options.ref } as const;
-        const page = await this.#options.broker.events.read(filter, this.#streamSeq, { upTo });
-        for (const message of page.messages) this.#apply(message);
-        if (page.end && this.#streamSeq < upTo) {
-          throw new LogCorrupt(
-            `${this.#options.ref.run} has nothing at ${upTo}, where we stored an event`,
-          );
-        }
+        if (waiter.look(this.#state)) this.#waiters.delete(waiter);
       } catch (error) {
-        if (!(error instanceof BrokerUnavailable)) throw error;
-        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+        // The waiter's own fault, and not the log's.
+        this.#waiters.delete(waiter);
+        waiter.failed(error);
       }
     }
-    return this.#state;
   }
 
-  #apply(message: LogMessage): void {
-    const where = `${message.run} at ${message.streamSeq}`;
-    const lines = Buffer.from(message.body).toString("utf8").split("\n");
-    this.#state = lines.reduce(
-      (state, line) => reduce(state, parseEvent(line, where)),
-      this.#state,
-    );
-    this.#streamSeq = message.streamSeq;
+  /**
+   * Looks now and after each message that is stored; resolves with the first that is not undefined.
+   * Rejects with the signal's reason, or with what `look` throws.
+   */
+  async until<T>(look: (state: RunState) => T | undefined, signal: AbortSignal): Promise<T> {
+    signal.throwIfAborted();
+    const now = look(this.#state);
+    if (now !== undefined) return now;
+    let aborted = (): void => undefined;
+    const found = new Promise<T>((resolve, reject) => {
+      const waiter: Waiter = {
+        look: (state) => {
+          const seen = look(state);
+          if (seen === undefined) return false;
+          resolve(seen);
+          return true;
+        },
+        failed: reject,
+      };
+      this.#waiters.add(waiter);
+      aborted = () => {
+        this.#waiters.delete(waiter);
+        reject(signal.reason);
+      };
+      signal.addEventListener("abort", aborted, { once: true });
+    });
+    try {
+      return await found;
+    } finally {
+      signal.removeEventListener("abort", aborted);
+    }
   }
-}
-
-function parseEvent(line: string, where: string): DurableEvent | UnknownEvent {
-  const value: unknown = JSON.parse(line);
-  const parsed = durableEventSchema.safeParse(value);
-  if (parsed.success) return parsed.data;
-  if (isUnknown(value)) return value;
-  throw new LogCorrupt(`a line of ${where} is no event`, { cause: parsed.error });
-}
-
-/** A type of a newer version has a place in the order, and no more. */
-function isUnknown(value: unknown): value is UnknownEvent {
-  if (typeof value !== "object" || value === null) return false;
-  const type: unknown = Reflect.get(value, "type");
-  return (
-    typeof type === "string" && !isEventType(type) && typeof Reflect.get(value, "seq") === "number"
-  );
 }

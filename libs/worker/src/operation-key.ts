@@ -6,7 +6,7 @@
 import { createHash } from "node:crypto";
 
 /** Kinds of operations that have no name of their own. `@` is escaped in names, so they cannot meet. */
-export type Unnamed = "@message" | "@tool" | "@emit";
+export type Unnamed = "@message" | "@tool" | "@emit" | "@approval" | "@input" | "@inbox";
 
 /** The envelope's `key` has room for this much: some ten levels of steps with usual names. */
 const MAX_KEY = 512;
@@ -56,13 +56,15 @@ function escapeName(name: string): string {
 }
 
 /**
- * The id of an operation. With an attempt: a step that was cut short, and the messages in it, get other
- * ids when it is done again, since what the first one had shown is closed and stays closed. Without one:
- * a message of the run itself begins anew in its old place.
+ * The id of an operation. With a try: a step that was cut short or has failed, and the messages in it, get
+ * other ids when it is done again, since what the first one had shown is closed and stays closed. Without
+ * one: a message of the run itself begins anew in its old place, and a request that was answered is found.
  */
-export function operationId(kind: "stp" | "msg" | "tc", key: string, attempt?: number): string {
-  const digest = createHash("sha256")
-    .update(`${attempt ?? ""} ${key}`)
-    .digest("base64url");
+export function operationId(
+  kind: "stp" | "msg" | "tc" | "apr" | "inp" | "bat",
+  key: string,
+  tryOf = "",
+): string {
+  const digest = createHash("sha256").update(`${tryOf} ${key}`).digest("base64url");
   return `${kind}_${digest.slice(0, 22)}`;
 }

@@ -9,19 +9,35 @@ import {
   type RunWriter,
   type StoredCommand,
 } from "@throughline/broker";
-import { initialRunState, isTerminal, reduce, type RunState } from "@throughline/protocol";
-import { AgentLane, handled } from "./agent-lane.ts";
+import {
+  initialRunState,
+  isTerminal,
+  type NewEvent,
+  reduce,
+  type RunState,
+} from "@throughline/protocol";
+import { handled } from "./agent-lane.ts";
 import type { Agent } from "./agent.ts";
-import { runAgent } from "./agent-run.ts";
 import { reactTo } from "./command-effects.ts";
 import { CommandPump } from "./command-pump.ts";
 import { armTimer, endBegins } from "./deadline.ts";
-import { doneOperations } from "./done-operations.ts";
-import { DrainGate } from "./drain-gate.ts";
 import * as ending from "./ending.ts";
-import { failureOf, RunStopped, type StopReason } from "./failure.ts";
+import { Execution } from "./execution.ts";
+import { failureOf, type StopReason } from "./failure.ts";
+import { type InterruptRequest, interruptEvents } from "./interruption.ts";
 import { Ledger } from "./ledger.ts";
-import { fenced, holdsRun, outcomeOf, type Phase, type RunOutcome, stopped } from "./lifecycle.ts";
+import {
+  begun,
+  fenced,
+  holdsRun,
+  interrupted,
+  isLive,
+  outcomeOf,
+  type Phase,
+  resumed,
+  type RunOutcome,
+  stopped,
+} from "./lifecycle.ts";
 import type { Log } from "./log.ts";
 import { RunLog } from "./run-log.ts";
 import { Snapshots } from "./snapshots.ts";
@@ -54,17 +70,20 @@ export class RunHost {
   readonly #options: RunHostOptions;
   readonly #attempt: number;
   readonly #writer: RunWriter;
+  readonly #ledger: Ledger;
   readonly #log: RunLog;
-  readonly #lane: AgentLane;
-  readonly #gate: DrainGate;
   readonly #snapshots: Snapshots;
   readonly #pump: CommandPump;
-  /** Told to the agent. */
-  readonly #abort: AbortController = new AbortController();
+  /** The attempt's first event is stored: whatever answers a command comes after it. */
+  readonly #first: Promise<unknown>;
   /** Aborted when the run is not ours any more, or can't be written to. */
   readonly #gone: AbortController = new AbortController();
-  readonly #stopping: Promise<void>;
   #phase: Phase = { kind: "claimed" };
+  /** Called when the phase has changed. */
+  #changed: () => void = () => undefined;
+  /** The last one. */
+  #execution: Execution | undefined;
+  #draining = false;
 
   constructor(options: RunHostOptions) {
     const { broker, claim, worker, log } = options;
@@ -75,34 +94,30 @@ export class RunHost {
     this.epoch = epoch;
     this.#attempt = (claim.log?.attempt ?? 0) + 1;
     const attempt = this.#attempt;
-    const writer = openRunWriter(broker, { ref, epoch, attempt, worker, position });
-    const ledger = new Ledger({
-      broker,
+    const ledger = new Ledger(
+      claim.log?.state ?? reduce(initialRunState(ref.run), claim.queued),
+      position.streamSeq,
+    );
+    const writer = openRunWriter(broker, {
       ref,
-      state: claim.log?.state ?? reduce(initialRunState(ref.run), claim.queued),
-      streamSeq: position.streamSeq,
+      epoch,
+      attempt,
+      worker,
+      position,
+      onStored: (events, at) => ledger.absorb(events, at),
     });
+    this.#ledger = ledger;
     this.#writer = writer;
     this.#log = new RunLog(writer, ledger);
-    this.#lane = new AgentLane({
-      writer,
-      session: ref.session,
-      run: ref.run,
-      onOverflow: (error) =>
-        this.#stop({ kind: "failed", failure: failureOf(error), by: "worker" }),
-    });
-    this.#gate = new DrainGate(() => this.handBack());
     this.#snapshots = new Snapshots(
       { broker, ref, epoch, attempt, writer, ledger, log },
       performance.now(),
     );
-    this.#stopping = new Promise((resolve) => {
-      this.#abort.signal.addEventListener("abort", () => resolve(), { once: true });
-    });
     for (const signal of [writer.signal, claim.signal]) {
       if (signal.aborted) this.#lost(signal.reason);
       signal.addEventListener("abort", () => this.#lost(signal.reason), { once: true });
     }
+    this.#first = handled(this.#log.appendAll(this.#firstEvents()));
     this.#pump = new CommandPump({
       broker,
       ref,
@@ -120,7 +135,9 @@ export class RunHost {
 
   /** Hands the run to another worker as soon as no step is cut short by it. */
   drain(): void {
-    this.#gate.drain();
+    this.#draining = true;
+    if (this.#phase.kind === "paused") this.handBack();
+    else this.#execution?.gate.drain();
   }
 
   /** Hands the run to another worker now. */
@@ -130,7 +147,8 @@ export class RunHost {
 
   /** To be called about every second. `now` on the performance clock. */
   tick(now: number): void {
-    if (this.#phase.kind === "running" && this.#snapshots.isDue(now)) void this.#snapshot();
+    const live = this.#phase.kind === "running" || this.#phase.kind === "paused";
+    if (live && this.#snapshots.isDue(now)) void this.#snapshot();
   }
 
   async #host(): Promise<RunOutcome> {
@@ -141,13 +159,16 @@ export class RunHost {
     );
     try {
       await this.#begin();
-      if (this.#phase.kind === "running") await this.#runAgent();
+      for (let phase = this.#phase; isLive(phase); phase = this.#phase) {
+        if (phase.kind === "running") await this.#execute(phase);
+        else await this.#left(phase);
+      }
       await this.#finish();
     } catch (error) {
       await this.#leave(error);
     } finally {
       deadline.disarm();
-      this.#cut("ended");
+      this.#execution?.stop("ended");
       this.#writer.discard();
       await this.#pump.stop();
       log.debug({ phase: this.#phase }, "the run has left this worker");
@@ -157,51 +178,48 @@ export class RunHost {
 
   /** The attempt's first event is the fence; commands that are stored already come before the agent. */
   async #begin(): Promise<void> {
-    const { claim } = this.#options;
-    if (claim.log) await this.#takeOver(claim.log.state);
-    await this.#pump.drain(this.#gone.signal);
-    if (this.#phase.kind !== "claimed") return;
-    if (!claim.log) {
-      const payload = { attempt: this.#attempt, worker: this.#options.worker };
-      await this.#log.append({ type: "run.started", payload });
-    }
-    if (this.#phase.kind === "claimed") this.#phase = { kind: "running" };
-  }
-
-  async #takeOver(before: RunState): Promise<void> {
-    const payload = { attempt: this.#attempt, worker: this.#options.worker };
-    await this.#log.appendAll([
-      { type: "run.resumed", payload },
-      ...ending.supersedeOpenSteps(before),
-    ]);
+    const before = this.#log.state;
+    await this.#first;
+    this.#enter(begun(this.#phase, before.status === "interrupted"));
     if (before.idle_attempts >= MAX_IDLE_ATTEMPTS) {
       const text = `${before.idle_attempts} attempts in a row ended without getting further`;
       this.#stop(ending.failed("too_many_attempts", text));
     }
+    if (isLive(this.#phase)) await this.#pump.drain(this.#gone.signal);
   }
 
-  async #runAgent(): Promise<void> {
-    const { agent, claim, log } = this.#options;
-    // Of a new run the claim says all there is: no read stands between its start and its agent.
-    const state = claim.log ? await this.#log.stored(this.#gone.signal) : this.#log.known;
-    const agentEnd = runAgent({
+  #firstEvents(): NewEvent[] {
+    const { claim, worker } = this.#options;
+    const payload = { attempt: this.#attempt, worker };
+    return claim.log
+      ? [{ type: "run.resumed", payload }, ...ending.supersedeOpenSteps(claim.log.state)]
+      : [{ type: "run.started", payload }];
+  }
+
+  async #execute(phase: Phase & { readonly kind: "running" }): Promise<void> {
+    const { agent, broker, log } = this.#options;
+    const execution = new Execution({
+      broker,
       agent,
-      state,
-      run: this.ref.run,
-      session: this.ref.session,
+      ref: this.ref,
       attempt: this.#attempt,
-      done: doneOperations(state),
-      lane: this.#lane,
-      gate: this.#gate,
-      signal: this.#abort.signal,
+      execution: phase.execution,
+      state: this.#log.state,
       writer: this.#writer,
+      ledger: this.#ledger,
       log,
+      draining: this.#draining,
+      drainCommands: () => this.#pump.drain(this.#gone.signal),
+      onBoundary: () => this.handBack(),
+      onOverflow: (error) =>
+        this.#stop({ kind: "failed", failure: failureOf(error), by: "worker" }),
     });
-    void agentEnd.then((how) => this.#stop(how));
-    await this.#stopping;
-    // Fenced: nothing is waited for. Else the agent may let go of what it holds before the run ends.
-    this.#gone.signal.throwIfAborted();
-    if (!(await within(AGENT_STOP_MS, agentEnd))) {
+    this.#execution = execution;
+    // How an agent ends that was interrupted meanwhile is nobody's concern.
+    void execution.end.then((how) => this.#phase === phase && this.#stop(how));
+    await this.#left(phase);
+    // The agent may let go of what it holds before the run ends, or before it is executed again.
+    if (!(await within(AGENT_STOP_MS, execution.end))) {
       log.warn(
         { grace_ms: AGENT_STOP_MS },
         "the agent ignores its signal: the run goes on without it",
@@ -209,19 +227,26 @@ export class RunHost {
     }
   }
 
+  /** Resolves when the run is in another phase. Rejects when it was lost: then nothing is waited for. */
+  async #left(phase: Phase): Promise<void> {
+    if (this.#phase === phase && !this.#gone.signal.aborted) {
+      await new Promise<void>((resolve) => (this.#changed = resolve));
+    }
+    this.#gone.signal.throwIfAborted();
+  }
+
+  #enter(phase: Phase): void {
+    if (phase === this.#phase) return;
+    this.#phase = phase;
+    this.#changed();
+  }
+
   /** Takes effect once; what was decided first stands, but for a cancellation that overrides an outcome. */
   #stop(how: ending.Ending): void {
     const phase = stopped(this.#phase, how);
     if (phase === this.#phase) return;
-    this.#phase = phase;
-    this.#cut(ending.stopReason(how));
-  }
-
-  /** From here on the agent writes nothing more, whether it heeds its signal or not. */
-  #cut(reason: StopReason, cause?: unknown): void {
-    const stop = new RunStopped(reason, cause);
-    this.#lane.stop(stop);
-    if (!this.#abort.signal.aborted) this.#abort.abort(stop);
+    this.#execution?.stop(ending.stopReason(how));
+    this.#enter(phase);
   }
 
   async #finish(): Promise<void> {
@@ -231,13 +256,12 @@ export class RunHost {
     // An accepted cancellation is never overridden by an outcome that was not written yet.
     if (this.#phase.ending.kind !== "cancelled") await this.#pump.drain(this.#gone.signal);
     await this.#pump.stop();
-    const state = await this.#log.stored(this.#gone.signal);
-    await this.#end(state, this.#phase.ending);
+    await this.#end(this.#log.state, this.#phase.ending);
   }
 
   async #end(state: RunState, how: Exclude<ending.Ending, { kind: "handback" }>): Promise<void> {
     const { claim, log } = this.#options;
-    this.#phase = { kind: "finishing", ending: how, sealed: true };
+    this.#enter({ kind: "finishing", ending: how, sealed: true });
     for (const event of ending.closeOpen(state, how)) void handled(this.#log.append(event));
     const terminal = ending.terminalEvent(state, how);
     try {
@@ -250,7 +274,7 @@ export class RunHost {
       const failure = { code: "output_too_large", message: error.message, retryable: false };
       return this.#end(state, { kind: "failed", failure, by: "worker" });
     }
-    if (isTerminal(terminal.type)) this.#phase = { kind: "ended", terminal: terminal.type };
+    if (isTerminal(terminal.type)) this.#enter({ kind: "ended", terminal: terminal.type });
     log.info({ terminal: terminal.type, seq: this.#writer.seq }, "the run has ended");
     await this.#snapshot();
     await claim.ack();
@@ -268,7 +292,7 @@ export class RunHost {
     }
     if (!holdsRun(this.#phase)) return;
     this.#writer.discard();
-    this.#phase = { kind: "handed back", why };
+    this.#enter({ kind: "handed back", why });
     log.info({ why }, "the run is handed back");
     // Where NATS does not hear it, the run goes on elsewhere after its lease.
     await within(HAND_BACK_MS, claim.handBack());
@@ -279,42 +303,67 @@ export class RunHost {
     if (this.#gone.signal.aborted) return;
     this.#gone.abort(reason);
     if (reason instanceof FencedError && holdsRun(this.#phase)) {
-      this.#phase = fenced(this.#phase);
+      this.#enter(fenced(this.#phase));
       this.#writer.discard();
       // At once, and nothing else is said: the token may act on its new owner's delivery by now.
       this.#options.claim.abandon();
       this.#options.log.info({ err: reason }, "another worker has the run");
     }
-    this.#cut("lost", reason);
+    this.#execution?.stop("lost", reason);
+    this.#changed();
   }
 
   async #leave(error: unknown): Promise<void> {
     const { claim, log } = this.#options;
     if (!holdsRun(this.#phase)) return;
     log.error({ err: error }, "the run cannot be hosted here");
-    this.#cut("lost", error);
+    this.#execution?.stop("lost", error);
     this.#writer.discard();
     await new Promise((resolve) => setTimeout(resolve, MISHAP_MS));
-    this.#phase = { kind: "handed back", why: "a fault of this worker" };
+    this.#enter({ kind: "handed back", why: "a fault of this worker" });
     await claim.handBack();
   }
 
   async #apply(command: StoredCommand): Promise<"next" | "stop"> {
-    const reaction = reactTo(command, await this.#log.stored(this.#gone.signal));
+    await this.#first;
+    const { log, worker } = this.#options;
+    const execution = this.#execution;
+    const reaction = reactTo(command, this.#log.state, {
+      attempt: this.#attempt,
+      worker,
+      over: this.#phase.kind === "finishing",
+      inboxAwaited: execution?.inboxAwaited ?? false,
+      checks: execution?.checks ?? NO_CHECKS,
+      now: Date.now(),
+    });
     switch (reaction.kind) {
       case "skip":
-        this.#options.log.debug(
-          { command: command.streamSeq, why: reaction.why },
-          "a command is passed over",
-        );
+        log.debug({ command: command.streamSeq, why: reaction.why }, "a command is passed over");
         return "next";
       case "answer":
-        await this.#log.append(reaction.event, command.streamSeq);
+        await this.#log.appendAll(reaction.events, command.streamSeq);
+        return "next";
+      case "resume":
+        await this.#log.appendAll(reaction.events, command.streamSeq);
+        this.#enter(resumed(this.#phase));
+        return "next";
+      case "interrupt":
+        await this.#interrupt(reaction.request);
         return "next";
       case "cancel":
         this.#stop({ kind: "cancelled", command: reaction.command });
         return "stop";
     }
+  }
+
+  /** What the agent wrote until now is stored first; after that nothing of this execution is. */
+  async #interrupt(request: InterruptRequest): Promise<void> {
+    this.#execution?.stop("interrupted");
+    this.#enter(interrupted(this.#phase));
+    await this.#writer.closeText();
+    await this.#log.appendAll(interruptEvents(this.#log.state, request), request.streamSeq);
+    this.#options.log.info({ reason: request.reason }, "the run was interrupted");
+    if (this.#draining) this.handBack();
   }
 
   #commandFault(error: unknown): void {
@@ -324,7 +373,10 @@ export class RunHost {
   }
 
   async #snapshot(): Promise<void> {
-    if ((await this.#snapshots.take(this.#gone.signal)) !== "fenced") return;
+    if ((await this.#snapshots.take()) !== "fenced") return;
     this.#lost(new FencedError(`a newer attempt of ${this.ref.run} has written a snapshot`));
   }
 }
+
+/** Nobody has heard an agent that is not executed yet. */
+const NO_CHECKS: ReadonlyMap<string, (content: unknown) => unknown> = new Map();

@@ -12,29 +12,27 @@ export class RunLog {
     this.#ledger = ledger;
   }
 
-  /** The state as of the last look. */
-  get known(): RunState {
+  /** The state as of everything that is stored now. */
+  get state(): RunState {
     return this.#ledger.state;
   }
 
-  /** The state as of everything that is stored now. Waits while NATS is away, until `signal` aborts. */
-  stored(signal: AbortSignal): Promise<RunState> {
-    return this.#ledger.catchUp(this.#writer.stored.streamSeq, signal);
+  append(event: NewEvent, cmd?: number): Promise<StoredAt> {
+    return this.appendAll([event], cmd);
   }
 
-  /** Not cut when the agent is stopped, and patient with a queue that the agent has filled. */
-  async append(event: NewEvent, cmd?: number): Promise<StoredAt> {
+  /**
+   * With nothing between them. Not cut when the agent is stopped, and patient with a queue that the agent
+   * has filled. `cmd`: COMMANDS sequence that they apply.
+   */
+  async appendAll(events: readonly NewEvent[], cmd?: number): Promise<StoredAt> {
     for (;;) {
       try {
-        return await this.#writer.append(event, cmd === undefined ? {} : { cmd });
+        return await this.#writer.appendAll(events, cmd === undefined ? {} : { cmd });
       } catch (error) {
         if (!(error instanceof QueueFull)) throw error;
         await this.#writer.ready();
       }
     }
-  }
-
-  async appendAll(events: readonly NewEvent[]): Promise<void> {
-    await Promise.all(events.map((event) => this.append(event)));
   }
 }

@@ -1,22 +1,15 @@
 /** Durable operations: each is found by its key in what earlier attempts have stored, or done and stored. */
 import { EventTooLarge } from "@throughline/broker";
 import type { NewEvent } from "@throughline/protocol";
-import { type AgentLane, handled } from "./agent-lane.ts";
+import { handled } from "./agent-lane.ts";
 import type { RecordedToolCall, Scope, StepScope } from "./agent.ts";
-import type { DoneOperations } from "./done-operations.ts";
-import type { DrainGate } from "./drain-gate.ts";
 import { AgentError, errorOf, failureOf, type Failure } from "./failure.ts";
 import { OpenMessages, storedMessage } from "./message.ts";
 import { operationId, Place } from "./operation-key.ts";
-
-/** What operations need of the run that they are part of. */
-export interface ScopeRun {
-  readonly attempt: number;
-  readonly done: DoneOperations;
-  readonly lane: AgentLane;
-  readonly gate: DrainGate;
-  readonly signal: AbortSignal;
-}
+import { askApproval } from "./requests/approval.ts";
+import { askInput } from "./requests/input.ts";
+import { availableTools, callTools } from "./requests/tools.ts";
+import type { CallSite, ScopeRun } from "./scope-run.ts";
 
 interface Opened {
   readonly scope: Scope;
@@ -29,9 +22,10 @@ export function runScope(run: ScopeRun): Scope {
 }
 
 function openScope(run: ScopeRun, place: Place, stepId?: string): Opened {
-  const { lane, done, attempt } = run;
+  const { lane, done } = run;
   const messages = new OpenMessages();
   const within = stepId === undefined ? {} : { step_id: stepId };
+  const here: CallSite = { place, stepId };
 
   const counted = async (event: NewEvent): Promise<void> => {
     const refusal = lane.refusal();
@@ -86,13 +80,28 @@ function openScope(run: ScopeRun, place: Place, stepId?: string): Opened {
       lane.check();
       const { key } = place.nextUnnamed("@message");
       if (done.hasMessage(key)) return storedMessage(lane);
-      const messageId = operationId("msg", key, stepId === undefined ? undefined : attempt);
+      const messageId = operationId("msg", key, stepId === undefined ? "" : tryTag(run));
       return messages.open(lane, { key, messageId, stepId, options });
     },
     step: (name, body) => handled(runStep(run, place, { name, body, parent: stepId })),
-    tools: { record: (call) => handled(record(call)) },
+    approval: (request) => handled(askApproval(run, here, request)),
+    ask: (request) => handled(askInput(run, here, request)),
+    inbox: {
+      take: () => handled(Promise.reject(new AgentError("not_allowed", "not there yet"))),
+      next: () => handled(Promise.reject(new AgentError("not_allowed", "not there yet"))),
+    },
+    tools: {
+      available: availableTools(run),
+      call: (calls, options = {}) => callTools(run, here, calls, options),
+      record: (call) => handled(record(call)),
+    },
   };
   return { scope, messages };
+}
+
+/** Tells this execution's try of a step from those of others. */
+function tryTag({ attempt, execution }: ScopeRun): string {
+  return execution === 1 ? `${attempt}` : `${attempt}.${execution}`;
 }
 
 interface StepRequest<T> {
@@ -113,7 +122,7 @@ async function runStep<T>(run: ScopeRun, place: Place, request: StepRequest<T>):
   if (done) return done.output as T;
   if (parent === undefined) await gate.enter(run.signal);
   try {
-    const stepId = operationId("stp", key, run.attempt);
+    const stepId = operationId("stp", key, tryTag(run));
     // Stored before the body runs: a worker that has lost the run cannot begin a step.
     await lane.append({
       type: "step.started",
@@ -140,7 +149,7 @@ async function execute<T>(
   const { lane } = run;
   const { scope, messages } = openScope(run, place, stepId);
   try {
-    const output = asStored(await body({ ...scope, step_id: stepId }));
+    const output = asStored(await body({ ...scope, step_id: stepId, interrupted: [] }));
     await messages.endAll("stop");
     await lane.append({
       type: "step.completed",

@@ -44,20 +44,20 @@ export class Snapshots {
    * Covers everything that is stored at the call. A snapshot that fails costs a slower takeover and no
    * event, so it is logged and tried again when the next is due.
    */
-  async take(signal: AbortSignal): Promise<"stored" | "fenced" | "failed"> {
+  async take(): Promise<"stored" | "fenced" | "failed"> {
     // One after the other: an older one must not come to lie over a newer.
     await this.#writing;
-    this.#writing = this.#write(signal).finally(() => (this.#writing = undefined));
+    this.#writing = this.#write().finally(() => (this.#writing = undefined));
     return this.#writing;
   }
 
-  async #write(signal: AbortSignal): Promise<"stored" | "fenced" | "failed"> {
+  async #write(): Promise<"stored" | "fenced" | "failed"> {
     const { broker, ref, epoch, attempt, writer, ledger, log } = this.#options;
-    const { streamSeq, cmd } = writer.stored;
+    const { cmd } = writer.stored;
+    const { state } = ledger;
     this.#at = performance.now();
+    this.#seq = state.seq;
     try {
-      const state = await ledger.catchUp(streamSeq, signal);
-      this.#seq = state.seq;
       const snapshot = {
         state,
         seq: state.seq,

@@ -1,6 +1,7 @@
 import type { StoredCommand } from "@throughline/broker";
 import { describe, expect, it } from "vitest";
-import { reactTo } from "../src/command-effects.ts";
+import type { RunState } from "@throughline/protocol";
+import { reactTo as react, type Reaction, type Situation } from "../src/command-effects.ts";
 import { stateOf } from "./events.ts";
 
 const stored = (command: unknown, user = "ann"): StoredCommand => ({
@@ -20,6 +21,20 @@ const command = (type: string, id: string, payload: unknown = {}): unknown => ({
   run_id: "run_1",
   payload,
 });
+
+const SITUATION: Situation = {
+  attempt: 1,
+  worker: "w",
+  over: false,
+  inboxAwaited: false,
+  checks: new Map(),
+  now: 0,
+};
+const reactTo = (
+  of: StoredCommand,
+  state: RunState,
+  situation: Partial<Situation> = {},
+): Reaction => react(of, state, { ...SITUATION, ...situation });
 
 const running = stateOf();
 
@@ -47,16 +62,18 @@ describe("what a stored command does", () => {
     const rejected = reactTo(stored(command("run.resume", "c2")), running);
     expect(rejected).toMatchObject({
       kind: "answer",
-      event: {
-        type: "command.rejected",
-        reply_to: "c2",
-        reply_by: "ann",
-        payload: { id: "c2", code: "not_allowed", current: { status: "running" } },
-      },
+      events: [
+        {
+          type: "command.rejected",
+          reply_to: "c2",
+          reply_by: "ann",
+          payload: { id: "c2", code: "not_allowed", current: { status: "running" } },
+        },
+      ],
     });
     const ended = stateOf({ type: "run.completed", payload: {} });
     expect(reactTo(stored(command("run.cancel", "c3")), ended)).toMatchObject({
-      event: { payload: { code: "run_ended" } },
+      events: [{ payload: { code: "run_ended" } }],
     });
   });
 

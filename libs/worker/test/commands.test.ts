@@ -102,7 +102,7 @@ describe("run.cancel", () => {
     await command(broker, ref, "run.cancel");
     await hosted(agent);
     const events = await ended(broker, ref);
-    expect(typesOf(events)).toEqual(["run.queued", "run.cancelled"]);
+    expect(typesOf(events)).toEqual(["run.queued", "run.started", "run.cancelled"]);
     expect(executed).toBe(false);
   });
 

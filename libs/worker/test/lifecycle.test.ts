@@ -23,7 +23,7 @@ const LEFT: Phase[] = [
 
 describe("a run's life in a worker", () => {
   it("[HOST2] the first way out wins", () => {
-    expect(stopped({ kind: "running" }, completed)).toEqual(finishing(completed));
+    expect(stopped({ kind: "running", execution: 1 }, completed)).toEqual(finishing(completed));
     expect(stopped({ kind: "claimed" }, deadline)).toEqual(finishing(deadline));
     for (const later of [completed, deadline, handback]) {
       for (const first of [completed, deadline, cancel, handback]) {
@@ -49,7 +49,7 @@ describe("a run's life in a worker", () => {
     }
     for (const phase of [
       { kind: "claimed" },
-      { kind: "running" },
+      { kind: "running", execution: 1 },
       finishing(completed),
     ] as Phase[]) {
       expect(holdsRun(phase)).toBe(true);

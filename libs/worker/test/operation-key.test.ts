@@ -34,15 +34,15 @@ describe("operation keys", () => {
 
   it("[OPS1] ids are legal, differ by kind, key and attempt, and are the same in every process", () => {
     const ids = [
-      operationId("stp", "scan#1", 1),
-      operationId("stp", "scan#1", 2),
-      operationId("stp", "scan#2", 1),
-      operationId("msg", "scan#1", 1),
+      operationId("stp", "scan#1", "1"),
+      operationId("stp", "scan#1", "2"),
+      operationId("stp", "scan#2", "1"),
+      operationId("msg", "scan#1", "1"),
       operationId("msg", "scan#1"),
     ];
     expect(new Set(ids).size).toBe(ids.length);
     expect(ids.every(isId)).toBe(true);
-    expect(operationId("stp", "scan#1", 1)).toBe("stp_K6FpZNwlFmxVqekYGscsvw");
+    expect(operationId("stp", "scan#1", "1")).toBe("stp_K6FpZNwlFmxVqekYGscsvw");
   });
 
   it("[OPS1] a key that the envelope has no room for is refused", () => {

@@ -1,0 +1,117 @@
+/**
+ * One execution of an agent's `run`. An attempt has one after the other: an interrupt ends one, and what
+ * resumes the run begins the next. Each has its own way to the log, so an old one can write nothing.
+ */
+import type { Broker, NewEphemeral, RunRef, RunWriter } from "@throughline/broker";
+import type { RunState } from "@throughline/protocol";
+import { Activity } from "./activity.ts";
+import { AgentLane } from "./agent-lane.ts";
+import type { Agent, Tool } from "./agent.ts";
+import { runAgent } from "./agent-run.ts";
+import { type DoneOperations, doneOperations } from "./done-operations.ts";
+import { DrainGate } from "./drain-gate.ts";
+import type { Ending } from "./ending.ts";
+import { type AgentError, RunStopped, type StopReason } from "./failure.ts";
+import type { Ledger } from "./ledger.ts";
+import type { Log } from "./log.ts";
+import type { ScopeRun, Wait } from "./scope-run.ts";
+
+export interface ExecutionOptions {
+  readonly broker: Broker;
+  readonly agent: Agent;
+  readonly ref: RunRef;
+  readonly attempt: number;
+  readonly execution: number;
+  /** As stored; what was cut short is closed in it. */
+  readonly state: RunState;
+  readonly writer: RunWriter;
+  readonly ledger: Ledger;
+  readonly log: Log;
+  /** The worker is shutting down: no step begins. */
+  readonly draining: boolean;
+  readonly drainCommands: () => Promise<void>;
+  /** A step wants to begin while the worker drains, and no other is running. */
+  readonly onBoundary: () => void;
+  readonly onOverflow: (failure: AgentError) => void;
+}
+
+export class Execution implements ScopeRun {
+  readonly ref: RunRef;
+  readonly attempt: number;
+  readonly execution: number;
+  readonly done: DoneOperations;
+  readonly lane: AgentLane;
+  readonly gate: DrainGate;
+  readonly ledger: Ledger;
+  readonly tools: readonly Tool[];
+  readonly checks: Map<string, (content: unknown) => unknown> = new Map();
+  readonly broker: Broker;
+  readonly log: Log;
+  /** How the agent ended. Never rejects. */
+  readonly end: Promise<Ending>;
+  readonly #options: ExecutionOptions;
+  readonly #abort: AbortController = new AbortController();
+  readonly #activity: Activity;
+
+  /** Executes the agent at once. */
+  constructor(options: ExecutionOptions) {
+    const { ref, attempt, execution, state, writer, ledger, agent, broker, log } = options;
+    this.#options = options;
+    this.ref = ref;
+    this.attempt = attempt;
+    this.execution = execution;
+    this.done = doneOperations(state);
+    this.ledger = ledger;
+    this.tools = agent.tools;
+    this.broker = broker;
+    this.log = log;
+    this.lane = new AgentLane({
+      writer,
+      session: ref.session,
+      run: ref.run,
+      onOverflow: options.onOverflow,
+    });
+    this.gate = new DrainGate(options.onBoundary);
+    if (options.draining) this.gate.drain();
+    this.#activity = new Activity("running", (status) => {
+      void this.lane.append({ type: "run.status", payload: { status } });
+    });
+    this.end = runAgent(this, agent, state);
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  get inboxAwaited(): boolean {
+    return false;
+  }
+
+  get stopped(): boolean {
+    return this.#abort.signal.aborted;
+  }
+
+  /** From here on the agent writes nothing more, whether it heeds its signal or not. */
+  stop(reason: StopReason, cause?: unknown): void {
+    if (this.stopped) return;
+    const stop = new RunStopped(reason, cause);
+    this.lane.stop(stop);
+    this.#abort.abort(stop);
+  }
+
+  now(): number {
+    return Date.now();
+  }
+
+  drainCommands(): Promise<void> {
+    return this.#options.drainCommands();
+  }
+
+  busy(wait: Wait): () => void {
+    return this.#activity.begin(wait);
+  }
+
+  ephemeral(event: NewEphemeral): void {
+    if (!this.stopped) this.#options.writer.ephemeral(event);
+  }
+}

@@ -1,0 +1,46 @@
+/** What durable operations need of the execution that they are part of. */
+import type { Broker, NewEphemeral, RunRef } from "@throughline/broker";
+import type { AgentLane } from "./agent-lane.ts";
+import type { Tool } from "./agent.ts";
+import type { DoneOperations } from "./done-operations.ts";
+import type { DrainGate } from "./drain-gate.ts";
+import type { Ledger } from "./ledger.ts";
+import type { Log } from "./log.ts";
+import type { Place } from "./operation-key.ts";
+
+/** What an agent may wait for, besides its own work. `input`: an answer, an instruction, or a word on a failed step. */
+export type Wait = "approval" | "input" | "tools";
+
+export interface ScopeRun {
+  readonly ref: RunRef;
+  readonly attempt: number;
+  /** 1 for the attempt's first; each `run.resume` after an interrupt begins another. */
+  readonly execution: number;
+  /** What was stored before this execution. */
+  readonly done: DoneOperations;
+  readonly lane: AgentLane;
+  readonly gate: DrainGate;
+  /** The agent's. Aborted with a RunStopped. */
+  readonly signal: AbortSignal;
+  readonly ledger: Ledger;
+  /** The agent's own, executed by this worker. */
+  readonly tools: readonly Tool[];
+  /** What the author wants to be true of an input's answer, by input_id; what it throws refuses the answer. */
+  readonly checks: Map<string, (content: unknown) => unknown>;
+  readonly broker: Broker;
+  readonly log: Log;
+  /** Milliseconds since the epoch. */
+  now(): number;
+  /** Resolves when every command that the log's leader holds now is answered in the log. */
+  drainCommands(): Promise<void>;
+  /** The agent waits, and `run.status` says so, until the result is called. To be called right after what it waits for was appended. */
+  busy(wait: Wait): () => void;
+  /** Sends an event that is not stored; nothing once the execution was stopped. */
+  ephemeral(event: NewEphemeral): void;
+}
+
+/** Where in the agent an operation is called: keys are counted by `place`, events carry the step's id. */
+export interface CallSite {
+  readonly place: Place;
+  readonly stepId: string | undefined;
+}
