@@ -14,7 +14,7 @@ import { parseCommand } from "@throughline/protocol/schemas";
 import { refused, rejected, replyTo, type Sender, userOf } from "./answers.ts";
 import type { CancelRequest } from "./ending.ts";
 import type { InterruptRequest } from "./interruption.ts";
-import { judge } from "./requests/verdicts.ts";
+import { type InputCheck, judge } from "./requests/verdicts.ts";
 import { judgeStepRetry } from "./step-retry.ts";
 
 /** What is to be done about one command. */
@@ -36,8 +36,7 @@ export interface Situation {
   readonly over: boolean;
   /** The agent waits for its inbox. */
   readonly inboxAwaited: boolean;
-  /** What authors want to be true of inputs, by input_id. */
-  readonly checks: ReadonlyMap<string, (content: unknown) => unknown>;
+  readonly checkInput: InputCheck;
   /** Milliseconds since the epoch. */
   readonly now: number;
 }
@@ -98,8 +97,8 @@ function effectOf(command: Command, stored: StoredCommand, judging: Judging): Re
     case "tool_call.claim":
     case "tool_result.report":
     case "input.respond": {
-      const { now, checks } = situation;
-      return { kind: "answer", events: judge(command, stored, state, now, checks) };
+      const { now, checkInput } = situation;
+      return { kind: "answer", events: judge(command, stored, state, now, checkInput) };
     }
     default:
       // The table lets none of these through to a live run.

@@ -44,7 +44,7 @@ export class Execution implements ScopeRun {
   readonly gate: DrainGate;
   readonly ledger: Ledger;
   readonly tools: readonly Tool[];
-  readonly checks: Map<string, (content: unknown) => unknown> = new Map();
+  readonly checks: Map<string, (content: unknown) => string | undefined> = new Map();
   readonly broker: Broker;
   readonly log: Log;
   /** How the agent ended. Never rejects. */
@@ -101,6 +101,11 @@ export class Execution implements ScopeRun {
 
   now(): number {
     return Date.now();
+  }
+
+  /** Says what is wrong with an input's content, or nothing. */
+  checkInput(inputId: string, content: unknown): string | undefined {
+    return this.checks.get(inputId)?.(content);
   }
 
   drainCommands(): Promise<void> {

@@ -333,7 +333,8 @@ export class RunHost {
       worker,
       over: this.#phase.kind === "finishing",
       inboxAwaited: execution?.inboxAwaited ?? false,
-      checks: execution?.checks ?? NO_CHECKS,
+      // Nobody knows what an agent wants that is not executed yet.
+      checkInput: (inputId, content) => execution?.checkInput(inputId, content),
       now: Date.now(),
     });
     switch (reaction.kind) {
@@ -377,6 +378,3 @@ export class RunHost {
     this.#lost(new FencedError(`a newer attempt of ${this.ref.run} has written a snapshot`));
   }
 }
-
-/** Nobody has heard an agent that is not executed yet. */
-const NO_CHECKS: ReadonlyMap<string, (content: unknown) => unknown> = new Map();

@@ -25,8 +25,8 @@ export interface ScopeRun {
   readonly ledger: Ledger;
   /** The agent's own, executed by this worker. */
   readonly tools: readonly Tool[];
-  /** What the author wants to be true of an input's answer, by input_id; what it throws refuses the answer. */
-  readonly checks: Map<string, (content: unknown) => unknown>;
+  /** By input_id: says what is wrong with an answer, or nothing. To be set as long as the input is waited for. */
+  readonly checks: Map<string, (content: unknown) => string | undefined>;
   readonly broker: Broker;
   readonly log: Log;
   /** Milliseconds since the epoch. */

@@ -27,7 +27,7 @@ const SITUATION: Situation = {
   worker: "w",
   over: false,
   inboxAwaited: false,
-  checks: new Map(),
+  checkInput: () => undefined,
   now: 0,
 };
 const reactTo = (
