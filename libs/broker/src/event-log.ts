@@ -156,6 +156,21 @@ export class EventLog {
     return { streamSeq: state.last_seq, epoch: String(created) };
   }
 
+  /** The runs of the session of which anything is stored now, as the stream's leader says; in no order. */
+  async runs(ref: SessionRef): Promise<readonly string[]> {
+    this.#broker.assertUp();
+    const shard = this.#broker.shardOf(ref.session);
+    const { state } = await this.#broker.jsm.streams.info(streamName.events(shard), {
+      subjects_filter: eventSubject.anyOfSession(ref, shard),
+    });
+    const runs = new Set<string>();
+    for (const subject of Object.keys(state.subjects ?? {})) {
+      const address = parseEventSubject(subject);
+      if (address) runs.add(address.run);
+    }
+    return [...runs];
+  }
+
   tail(filter: LogFilter, after: number, sink: TailSink<LogMessage>): EventTail {
     const shard = this.#broker.shardOf(filter.session);
     const chains = new EventChains(after);

@@ -1,9 +1,10 @@
-import type { Broker } from "@throughline/broker";
+import { type Broker, offload, openAgentDirectory } from "@throughline/broker";
 import { randomBytes } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import { apiRoutes } from "./api/routes.ts";
 import { authenticate } from "./auth/token.ts";
-import type { CommandServices } from "./commands/execute.ts";
+import { MembershipLists } from "./commands/membership-lists.ts";
+import type { CommandServices } from "./commands/services.ts";
 import { SessionRecords } from "./commands/sessions.ts";
 import { Budget } from "./fanout/budget.ts";
 import { fanoutMetrics } from "./fanout/fanout-metrics.ts";
@@ -17,6 +18,9 @@ import { drain } from "./lifecycle/drain.ts";
 import { Sweep } from "./lifecycle/sweep.ts";
 import type { Log } from "./log.ts";
 import { connectionMetrics, type Measured } from "./metrics.ts";
+import { RunStates } from "./runs/run-states.ts";
+import type { RunSource } from "./runs/session-runs.ts";
+import { SessionViews } from "./runs/session-view.ts";
 import {
   Connection,
   CONNECTION_LIMITS,
@@ -67,6 +71,8 @@ const IDLE_TIMEOUT_S = 60;
 const HANDSHAKES = 1_000;
 const REQUESTS = 1_000;
 const ATTACHES = 256;
+/** Each holds an object of up to 32 MiB. */
+const DOWNLOADS = 8;
 const SWEEP_TICK_MS = 250;
 const SWEEP_TICKS = 20;
 /** A NATS that is away for less is no reason to send clients elsewhere. */
@@ -105,11 +111,22 @@ export async function startEdge(
   };
   const hubs = new Hubs(fanout);
   const sessions = new SessionRecords(broker.sessions, now);
+  const states = new RunStates(broker.events, broker.snapshots, fanout.reads);
+  const runs: RunSource = {
+    list: (ref) => broker.runs.list(ref, Infinity),
+    logged: (ref) => broker.events.runs(ref),
+  };
+  const views = new SessionViews(runs, states);
+  const memberships = new MembershipLists(broker.sessionIndex);
   const commands: CommandServices = {
     events: broker.events,
     commands: broker.commands,
     sessions,
     creator: broker.sessions,
+    memberships,
+    runIndex: broker.runs,
+    states,
+    offload: (ref, value) => offload(broker.objects, ref, value),
     log,
     wallClock: Date.now,
     deadlineMs: options.deadlineMs,
@@ -120,6 +137,7 @@ export async function startEdge(
       hubs,
       sessions,
       snapshots: broker.snapshots,
+      views,
       attaches: new Slots(ATTACHES, options.maxConnections),
       log,
     },
@@ -154,6 +172,13 @@ export async function startEdge(
     commands,
     log: broker.events,
     snapshots: broker.snapshots,
+    views,
+    records: broker.sessions,
+    sessionLists: memberships,
+    runs: broker.runs,
+    objects: broker.objects,
+    agents: openAgentDirectory(broker),
+    downloads: new Slots(DOWNLOADS, 0),
     authenticate: (token, head) => authenticate(token, head, auth),
   });
   serveRoutes(app, routes, {

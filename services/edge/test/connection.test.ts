@@ -21,14 +21,14 @@ function open(): Bench {
   const f = new Fixture();
   const waiting: Bench["waiting"] = [];
   const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
-  const record = { tenant: "t", owner: "ann", members: {} };
+  const record = { tenant: "t", owner: "ann", members: {}, created_at: 1 };
   const sessions = new SessionRecords({ get: () => Promise.resolve(record) }, () => f.time);
   const services: ConnectionServices = {
     subscribing: {
       node: f.node,
       hubs: f.hubs,
       sessions,
-      snapshots: f.snapshotSource,
+      ...f.sources,
       attaches: new Slots(2, 10),
       log,
     },
@@ -43,12 +43,17 @@ function open(): Bench {
             const answer = (): void => resolve({ outcome: "stored", streamSeq: 1 });
             waiting.push({ request, answer });
           }),
-        tail: () => {
-          throw new Error("no run has ended");
-        },
+        find: () => Promise.reject(new Error("no run has ended")),
       },
       sessions,
       creator: { create: () => Promise.reject(new Error("no")) },
+      memberships: {
+        add: () => Promise.reject(new Error("no")),
+        remove: () => Promise.reject(new Error("no")),
+      },
+      runIndex: { put: () => Promise.resolve() },
+      states: { current: () => Promise.resolve(undefined) },
+      offload: (_ref, value) => Promise.resolve(value),
       log,
       wallClock: () => 1_000,
       deadlineMs: 1_000,

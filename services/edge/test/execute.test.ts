@@ -1,13 +1,13 @@
 import type { CommandOf } from "@throughline/protocol";
 import type { LogMessage } from "@throughline/broker";
 import { describe, expect, test } from "vitest";
-import type { SessionGrants } from "../src/auth/grants.ts";
-import { type CommandServices, execute } from "../src/commands/execute.ts";
-import { SessionRecords } from "../src/commands/sessions.ts";
+import { execute } from "../src/commands/execute.ts";
+import type { CommandServices } from "../src/commands/services.ts";
+import { type KnownSession, SessionRecords } from "../src/commands/sessions.ts";
 import { FakeLog } from "./fake-log.ts";
 
 const ANN = { tenant: "t", user: "ann" };
-const RECORD: SessionGrants = { tenant: "t", owner: "ann", members: {} };
+const RECORD: KnownSession = { tenant: "t", owner: "ann", members: {}, created_at: 1 };
 const cancel = (run_id: string): CommandOf<"run.cancel"> => ({
   type: "run.cancel",
   id: "c1",
@@ -34,12 +34,17 @@ function services(over: Partial<CommandServices> = {}): {
           published.push(ref.run);
           return Promise.resolve({ outcome: "stored", streamSeq: 1 });
         },
-        tail: () => {
-          throw new Error("no run has ended");
-        },
+        find: () => Promise.reject(new Error("no run has ended")),
       },
       sessions: new SessionRecords({ get: () => Promise.resolve(RECORD) }, () => 0),
       creator: { create: () => Promise.reject(new Error("not here")) },
+      memberships: {
+        add: () => Promise.reject(new Error("not here")),
+        remove: () => Promise.reject(new Error("not here")),
+      },
+      runIndex: { put: () => Promise.resolve() },
+      states: { current: () => Promise.resolve(undefined) },
+      offload: (_ref, value) => Promise.resolve(value),
       log: { info: log, warn: log, error: log },
       wallClock: () => 1,
       deadlineMs: 1_000,
@@ -80,9 +85,7 @@ describe("carrying out a command", () => {
     const away = Object.assign(new Error("no answer"), { name: "BrokerUnavailable" });
     const failing = (error: Error): CommandServices["commands"] => ({
       publish: () => Promise.reject(error),
-      tail: () => {
-        throw error;
-      },
+      find: () => Promise.reject(error),
     });
     const first = services({ events, commands: failing(away) });
     expect(await execute(first.services, ANN, cancel("r"))).toMatchObject({
@@ -102,8 +105,8 @@ describe("session records", () => {
   test("[SUB3] are asked for once at a time, kept for moments, and a miss is never kept", async () => {
     let now = 0;
     let asked = 0;
-    let record: SessionGrants | undefined;
-    const get = (): Promise<SessionGrants | undefined> => {
+    let record: KnownSession | undefined;
+    const get = (): Promise<KnownSession | undefined> => {
       asked += 1;
       return Promise.resolve(record);
     };

@@ -204,8 +204,9 @@ export class FakeLog implements EventSource {
   }
 }
 
+/** Of a type that this version does not know: it counts, and says nothing. */
 function line(run: string, seq: number, pad: number): string {
-  return JSON.stringify({ type: "custom", run_id: run, seq, payload: { pad: "x".repeat(pad) } });
+  return JSON.stringify({ type: "note", run_id: run, seq, payload: { pad: "x".repeat(pad) } });
 }
 
 function matches(filter: LogFilter, m: { run: string }): boolean {

@@ -7,6 +7,7 @@ export interface Received {
   readonly seq?: number;
   readonly cursor?: string;
   readonly subscription_id?: string;
+  readonly state?: { readonly seq?: number };
   readonly payload?: { readonly text?: string };
 }
 

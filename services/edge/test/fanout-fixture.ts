@@ -1,4 +1,4 @@
-import type { LogFilter } from "@throughline/broker";
+import type { LogFilter, RunEntry } from "@throughline/broker";
 import { parseCursor } from "@throughline/protocol";
 import { Attachment } from "../src/fanout/attach.ts";
 import { Budget } from "../src/fanout/budget.ts";
@@ -8,8 +8,11 @@ import { Hubs } from "../src/fanout/hubs.ts";
 import { FANOUT_LIMITS, type FanoutLimits, maxBackpressure } from "../src/fanout/limits.ts";
 import type { Subscriber } from "../src/fanout/place.ts";
 import { Reads } from "../src/fanout/reads.ts";
-import { findStart, type SnapshotSource, type StoredSnapshot } from "../src/fanout/start.ts";
+import { findStart, type StateSources, type StoredSnapshot } from "../src/fanout/start.ts";
 import { Turn } from "../src/fanout/turn.ts";
+import { type RunSnapshot, snapshotFrame } from "../src/fanout/run-snapshot.ts";
+import { RunStates } from "../src/runs/run-states.ts";
+import { SessionViews } from "../src/runs/session-view.ts";
 import type { OutgoingFrame, SendResult } from "../src/session/port.ts";
 import { FakeLog } from "./fake-log.ts";
 import { FakeNet, type FakeSocket, type Received } from "./fake-net.ts";
@@ -37,6 +40,9 @@ export class Fixture {
   readonly hubs: Hubs;
   readonly timers: { at: number; run: () => void }[] = [];
   readonly snapshots: Map<string, StoredSnapshot> = new Map();
+  /** What a session's index of runs says; runs that are not in it are found in the log. */
+  readonly index: RunEntry[] = [];
+  readonly sources: StateSources;
   readonly reported: Error[] = [];
   time = 0;
 
@@ -56,18 +62,23 @@ export class Fixture {
       after: (ms, run) => this.timers.push({ at: this.time + ms, run }),
     };
     this.hubs = new Hubs(this.node);
+    const snapshots = {
+      read: (ref: { readonly run: string }) => Promise.resolve(this.snapshots.get(ref.run)),
+    };
+    const runs = {
+      list: () => Promise.resolve(this.index),
+      logged: () => Promise.resolve(this.log.runs()),
+    };
+    const states = new RunStates(this.log, snapshots, this.node.reads);
+    this.sources = { snapshots, views: new SessionViews(runs, states) };
   }
-
-  readonly snapshotSource: SnapshotSource = {
-    read: (ref) => Promise.resolve(this.snapshots.get(ref.run)),
-  };
 
   async follow(filter: LogFilter, options: FollowOptions = {}): Promise<Follower> {
     const hub = await this.hubs.acquire(filter);
     if (hub === undefined) throw new Error("the log has nothing of it");
     const cursor = options.cursor === undefined ? undefined : parseCursor(options.cursor);
     const request = { cursor, from: options.from ?? "start" };
-    const start = await findStart(this.node, hub, this.snapshotSource, request);
+    const start = await findStart(this.node, hub, this.sources, request);
     const follower = new Follower(
       this.net.open(options.kernelBytes),
       options.deltas ?? true,
@@ -138,6 +149,11 @@ export class Follower implements Subscriber {
     return this.socket.send(JSON.stringify(frame));
   }
 
+  sendSnapshot(snapshot: RunSnapshot): { result: SendResult; bytes: number } {
+    const text = snapshotFrame("s", this.subscriptionId, snapshot);
+    return { result: this.socket.send(text), bytes: text.length };
+  }
+
   runEnded(): void {
     this.end = "run_ended";
   }
@@ -166,6 +182,12 @@ export class Follower implements Subscriber {
     return this.events.map((event) => event.seq ?? 0);
   }
 
+  /** The states that it began with: run → the last seq in them. */
+  get snapshots(): Map<string, number> {
+    const frames = this.socket.frames.filter((frame) => frame.type === "snapshot");
+    return new Map(frames.map((frame) => [frame.run_id ?? "", frame.state?.seq ?? -1]));
+  }
+
   get texts(): string[] {
     return this.socket.frames.flatMap((frame) => frame.payload?.text ?? []);
   }
@@ -175,6 +197,7 @@ export class Follower implements Subscriber {
   }
 
   get cursor(): string {
-    return this.events.at(-1)?.cursor ?? this.start.cursor;
+    const told = this.socket.frames.findLast((f) => f.seq !== undefined || f.type === "caught_up");
+    return told?.cursor ?? this.start.cursor;
   }
 }

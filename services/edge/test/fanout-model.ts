@@ -1,4 +1,4 @@
-import { parseCursor } from "@throughline/protocol";
+import { initialRunState, parseCursor } from "@throughline/protocol";
 import { randomOf, seededRandom, type SeededRandom } from "@throughline/testkit";
 import { expect } from "vitest";
 import { Fixture, type Follower, runFilter, SESSION } from "./fanout-fixture.ts";
@@ -19,8 +19,9 @@ const SMALL = {
 interface Watched {
   readonly follower: Follower;
   readonly run: string | undefined;
-  /** Events that its client had before, of earlier connections. */
+  /** Events that its client had before, of earlier connections, and the states it began with. */
   readonly before: readonly { run: string; seq: number }[];
+  readonly states: ReadonlyMap<string, number>;
 }
 
 export async function playGames(games: number): Promise<void> {
@@ -50,8 +51,10 @@ async function play(random: SeededRandom, steps: number): Promise<void> {
   const follow = async (): Promise<void> => {
     const run = random.chance(0.5) ? `r${random.int(3)}` : undefined;
     const kernelBytes = random.chance(0.5) ? Infinity : random.int(3_000);
-    const follower = await f.followLate(run ? runFilter(run) : SESSION, { kernelBytes });
-    watched.push({ follower, run, before: [] });
+    // A session that is begun from its state, with what a run's snapshot and the index may know of it.
+    const from = run === undefined && random.chance(0.5) ? "snapshot" : "start";
+    const follower = await f.followLate(run ? runFilter(run) : SESSION, { kernelBytes, from });
+    watched.push({ follower, run, before: [], states: statesOf(follower) });
   };
   const comeBack = async (): Promise<void> => {
     const old = watched.splice(random.int(watched.length), 1)[0];
@@ -63,8 +66,16 @@ async function play(random: SeededRandom, steps: number): Promise<void> {
     const cursor = old.follower.cursor;
     const filter = old.run ? runFilter(old.run) : SESSION;
     const follower = await f.followLate(filter, { cursor, kernelBytes: random.int(4_000) });
-    expect(follower.start.recovered).toBe(true);
-    watched.push({ follower, run: old.run, before: [...old.before, ...had(old.follower)] });
+    // Before it had all states of a session it has nothing: it begins with them again.
+    const { cursor: told, mode, snapshots } = old.follower.start;
+    const isBegun = mode !== "snapshot" || snapshots.length === 0 || cursor !== told;
+    expect(follower.start.recovered).toBe(isBegun);
+    if (!isBegun) {
+      watched.push({ follower, run: old.run, before: [], states: statesOf(follower) });
+      return;
+    }
+    const before = [...old.before, ...had(old.follower)];
+    watched.push({ follower, run: old.run, before, states: old.states });
   };
 
   for (let step = 0; step < steps; step += 1) {
@@ -81,7 +92,8 @@ async function play(random: SeededRandom, steps: number): Promise<void> {
     else if (dice < 0.7 && watched.length > 0) await comeBack();
     else if (dice < 0.8) f.net.turn();
     else if (dice < 0.82) await f.settle();
-    else if (dice < 0.83) f.log.replicaLag = random.int(4);
+    else if (dice < 0.825) f.log.replicaLag = random.int(4);
+    else if (dice < 0.835) snapshot(f, random);
     else if (dice < 0.85) {
       f.advance(20_000);
       f.hubs.sweep(f.time);
@@ -102,18 +114,36 @@ async function play(random: SeededRandom, steps: number): Promise<void> {
   for (const w of watched) check(f, w);
 }
 
+/** A worker writes a snapshot of one of the runs, as of any of its stored events. */
+function snapshot(f: Fixture, random: SeededRandom): void {
+  const run = `r${random.int(3)}`;
+  const own = f.log.messages.filter((m) => m.run === run);
+  const { streamSeq, firstSeq, lastSeq, epoch } = random.pick(own);
+  const seq = random.between(firstSeq, lastSeq);
+  f.snapshots.set(run, { state: { ...initialRunState(run), seq }, seq, streamSeq, epoch });
+  if (f.index.some((entry) => entry.run === run)) return;
+  const entry = { tenant: "t", session: "s", run, agent: "a", status: "running" } as const;
+  f.index.push({ ...entry, by: "ann", queued_at: f.index.length });
+}
+
+/** As `subscribed` has promised them: what its socket takes of them comes later. */
+function statesOf({ start }: Follower): ReadonlyMap<string, number> {
+  return new Map(start.snapshots.map(({ run, cursor }) => [run, parseCursor(cursor)?.seq ?? -1]));
+}
+
 function had(follower: Follower): { run: string; seq: number }[] {
   return follower.events.map((event) => ({ run: event.run_id ?? "", seq: event.seq ?? 0 }));
 }
 
-function check(f: Fixture, { follower, run, before }: Watched): void {
+function check(f: Fixture, { follower, run, before, states }: Watched): void {
   expect(["run_ended", undefined]).toContain(follower.end);
   const all = [...before, ...had(follower)];
   for (const name of f.log.runs()) {
     if (run !== undefined && run !== name) continue;
     const stored = f.log.messages.filter((m) => m.run === name).at(-1)?.lastSeq ?? 0;
     const seqs = all.filter((event) => event.run === name).map((event) => event.seq);
-    expect(seqs).toEqual(Array.from({ length: stored }, (_, i) => i + 1));
+    const held = states.get(name) ?? 0;
+    expect(seqs).toEqual(Array.from({ length: stored - held }, (_, i) => held + i + 1));
   }
   if (run !== undefined && f.log.hasEnded(run)) expect(follower.end).toBe("run_ended");
   // A client keeps the cursor of the last frame it had: it must never go back.
@@ -123,6 +153,7 @@ function check(f: Fixture, { follower, run, before }: Watched): void {
     expect(cursor?.streamSeq).toBeGreaterThanOrEqual(streamSeq);
     streamSeq = cursor?.streamSeq ?? streamSeq;
   }
+  if (follower.start.mode === "snapshot") expect(follower.snapshots).toEqual(states);
   const control = follower.control.filter((type) => type === "caught_up");
   expect(control).toEqual(["caught_up"]);
 }

@@ -71,8 +71,9 @@ describe("following a run", () => {
     expect(client.start).toMatchObject({
       mode: "snapshot",
       recovered: true,
-      snapshot: { state: { n: 3 } },
+      snapshots: [{ run: "r", json: '{"n":3}' }],
     });
+    expect(client.control).toEqual(["snapshot", "caught_up"]);
     expect(client.seqs).toEqual([4, 5]);
   });
 

@@ -6,9 +6,8 @@ import { execute, isEffective } from "../commands/execute.ts";
 import type { Outcome } from "../commands/outcome.ts";
 import type { HttpRequest } from "../transport/http.ts";
 import { json, problem, type Reply } from "../transport/problem.ts";
+import { bodyOf, type JsonObject } from "./body.ts";
 import type { ApiServices } from "./services.ts";
-
-type JsonObject = Readonly<Record<string, unknown>>;
 
 /** POST /v1/sessions: the body is the payload of `session.create`, the command id a header. */
 export async function createSession(
@@ -88,26 +87,4 @@ function replyOf(id: string, outcome: Outcome): Reply {
 /** Without the header a retry is another command: so every client that retries sends it. */
 function commandId(request: HttpRequest): string {
   return request.headers.get("idempotency-key") ?? randomUUID();
-}
-
-/** The JSON object of the body; none at all is an empty one. */
-function bodyOf(
-  request: HttpRequest,
-):
-  | { readonly ok: true; readonly value: JsonObject }
-  | { readonly ok: false; readonly reply: Reply } {
-  if (request.body.byteLength === 0) return { ok: true, value: {} };
-  let value: unknown;
-  try {
-    value = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(request.body));
-  } catch {
-    return { ok: false, reply: problem("malformed", "the body is no JSON") };
-  }
-  if (!isObject(value))
-    return { ok: false, reply: problem("malformed", "the body is no JSON object") };
-  return { ok: true, value };
-}
-
-function isObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

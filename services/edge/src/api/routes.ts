@@ -3,17 +3,26 @@ import type { Principal } from "../auth/principal.ts";
 import type { Admission, HttpRequest, Route } from "../transport/http.ts";
 import { problem, type Reply } from "../transport/problem.ts";
 import { bearerOf, type RequestHead } from "../transport/request.ts";
+import { getAgents } from "./agents.ts";
+import { getArtifact } from "./artifacts.ts";
 import { createSession, sendCommand, startRun } from "./commands.ts";
-import { getEvents, getSnapshot } from "./reads.ts";
+import { setMember } from "./members.ts";
+import { getEvents, getRun } from "./reads.ts";
+import { getSession, getSessions } from "./sessions.ts";
 import type { ApiServices, Handler } from "./services.ts";
 
 const TABLE: readonly (readonly [Route["method"], string, Handler])[] = [
+  ["get", "/v1/agents", getAgents],
   ["post", "/v1/sessions", createSession],
+  ["get", "/v1/sessions", getSessions],
+  ["get", "/v1/sessions/:session", getSession],
+  ["post", "/v1/sessions/:session/members", setMember],
   ["post", "/v1/sessions/:session/runs", startRun],
   ["post", "/v1/sessions/:session/runs/:run/commands", sendCommand],
-  ["get", "/v1/sessions/:session/runs/:run", getSnapshot],
+  ["get", "/v1/sessions/:session/runs/:run", getRun],
   ["get", "/v1/sessions/:session/runs/:run/events", getEvents],
   ["get", "/v1/sessions/:session/events", getEvents],
+  ["get", "/v1/sessions/:session/artifacts/:artifact", getArtifact],
 ];
 
 /** The HTTP API (PROTOCOL §5). Commands take the same way as over a WebSocket. */

@@ -1,20 +1,43 @@
+import type {
+  AgentDirectory,
+  ObjectStore,
+  RunIndex,
+  SessionPage,
+  SessionStore,
+} from "@throughline/broker";
 import type { Principal } from "../auth/principal.ts";
 import type { Authenticated } from "../auth/token.ts";
-import type { CommandServices } from "../commands/execute.ts";
+import type { CommandServices } from "../commands/services.ts";
 import type { EventSource } from "../fanout/log.ts";
-import type { SnapshotSource } from "../fanout/start.ts";
+import type { StateSources } from "../fanout/start.ts";
+import type { Slots } from "../lifecycle/admission.ts";
 import type { HttpRequest } from "../transport/http.ts";
 import type { Reply } from "../transport/problem.ts";
 import type { RequestHead } from "../transport/request.ts";
 
-export interface ApiServices {
+export interface ApiServices extends StateSources {
   readonly commands: CommandServices;
   readonly log: EventSource;
-  readonly snapshots: SnapshotSource;
+  readonly records: Pick<SessionStore, "update">;
+  readonly sessionLists: SessionLists;
+  readonly runs: Pick<RunIndex, "list">;
+  readonly objects: Pick<ObjectStore, "get" | "stat">;
+  readonly agents: Pick<AgentDirectory, "list">;
+  /** Objects on their way out, node-wide. */
+  readonly downloads: Slots;
   authenticate(
     token: string | undefined,
     head: RequestHead,
   ): Promise<Authenticated> | Authenticated;
+}
+
+/** The sessions that a user has a part in, newest first. `before` is a page's `next`. */
+export interface SessionLists {
+  list(
+    tenant: string,
+    user: string,
+    options: { readonly limit: number; readonly before: string | undefined },
+  ): Promise<SessionPage | "no position">;
 }
 
 /** A request of a known user. Handlers may reject as the broker does. */

@@ -1,6 +1,6 @@
 import type { Principal } from "./principal.ts";
 
-export type Operation = "session.create" | "read" | "run.start" | "run.steer";
+export type Operation = "session.create" | "session.change" | "read" | "run.start" | "run.steer";
 
 /** What of a session's record decides who may do what. */
 export interface SessionGrants {
@@ -16,7 +16,7 @@ export type Verdict =
 
 /** What a role may do in its session. A role that is not listed may do nothing. */
 const ALLOWED: Readonly<Record<string, readonly Operation[]>> = {
-  owner: ["read", "run.start", "run.steer"],
+  owner: ["read", "run.start", "run.steer", "session.change"],
   operator: ["read", "run.start", "run.steer"],
   viewer: ["read"],
 };

@@ -1,4 +1,4 @@
-import type { Command, ControlFrame, ErrorCode } from "@throughline/protocol";
+import type { Command, ControlFrameOf, ErrorCode } from "@throughline/protocol";
 
 /** What came of a command, before it is told over one of the doors. */
 export type Outcome =
@@ -29,6 +29,8 @@ export interface Refusal {
   readonly code: ErrorCode;
   readonly message: string;
   readonly retryAfterMs?: number;
+  /** What stands in the way, as it is now. */
+  readonly current?: unknown;
 }
 
 export function refusal(code: ErrorCode, message: string, retryAfterMs?: number): Refusal {
@@ -49,17 +51,24 @@ export function refusalOf(error: unknown): Refusal {
   return refusal("internal", "the node could not do this");
 }
 
+type AnswerFrame = ControlFrameOf<"session.created" | "command.accepted" | "command.rejected">;
+
 /** The frame that answers `command` on a connection. */
-export function answerFrame(command: Command, outcome: Outcome): ControlFrame {
+export function answerFrame(command: Command, outcome: Outcome): AnswerFrame {
   const { id } = command;
   if (!outcome.ok) {
-    const { code, message, retryAfterMs } = outcome;
+    const { code, message, retryAfterMs, current } = outcome;
     const retry = retryAfterMs === undefined ? {} : { retry_after_ms: retryAfterMs };
-    return { type: "command.rejected", id, code, message, ...retry };
+    const now = current === undefined ? {} : { current };
+    return { type: "command.rejected", id, code, message, ...retry, ...now };
   }
   if (outcome.kind === "session") {
     const { session, duplicate } = outcome;
     return { type: "session.created", id, session_id: session, duplicate };
   }
   return { type: "command.accepted", id, run_id: outcome.run, duplicate: outcome.duplicate };
+}
+
+export function conflict(): Refusal {
+  return refusal("idempotency_conflict", "this command id was used before with another content");
 }

@@ -1,13 +1,21 @@
 import type { SessionRef } from "@throughline/broker";
 import type { SessionGrants } from "../auth/grants.ts";
 
+/** What of a session's record is needed all the time. */
+export interface KnownSession extends SessionGrants {
+  readonly title?: string;
+  /** Defaults for its runs. */
+  readonly options?: Readonly<Record<string, unknown>>;
+  readonly created_at: number;
+}
+
 /** Where session records are: the broker's store. A miss there has been asked of the leader. */
 export interface SessionSource {
-  get(ref: SessionRef): Promise<SessionGrants | undefined>;
+  get(ref: SessionRef): Promise<KnownSession | undefined>;
 }
 
 interface Cached {
-  readonly record: SessionGrants;
+  readonly record: KnownSession;
   readonly until: number;
   readonly bytes: number;
 }
@@ -26,7 +34,7 @@ export class SessionRecords {
   readonly #now: () => number;
   readonly #cached: Map<string, Cached> = new Map();
   #bytes = 0;
-  readonly #asking: Map<string, Promise<SessionGrants | undefined>> = new Map();
+  readonly #asking: Map<string, Promise<KnownSession | undefined>> = new Map();
 
   constructor(source: SessionSource, now: () => number) {
     this.#source = source;
@@ -34,7 +42,7 @@ export class SessionRecords {
   }
 
   /** Rejects with BrokerUnavailable. */
-  get(ref: SessionRef): Promise<SessionGrants | undefined> {
+  get(ref: SessionRef): Promise<KnownSession | undefined> {
     const key = `${ref.tenant}/${ref.session}`;
     const cached = this.#cached.get(key);
     if (cached !== undefined && cached.until > this.#now()) return Promise.resolve(cached.record);
@@ -46,7 +54,12 @@ export class SessionRecords {
     return asking;
   }
 
-  async #ask(key: string, ref: SessionRef): Promise<SessionGrants | undefined> {
+  /** It has changed: who asks next is told the new one. Other nodes come to know within moments. */
+  forget({ tenant, session }: SessionRef): void {
+    this.#drop(`${tenant}/${session}`);
+  }
+
+  async #ask(key: string, ref: SessionRef): Promise<KnownSession | undefined> {
     try {
       const record = await this.#source.get(ref);
       this.#drop(key);
@@ -58,7 +71,7 @@ export class SessionRecords {
   }
 
   /** Entries stand in the order of their time, so what is over and what is too much lies in front. */
-  #keep(key: string, record: SessionGrants): void {
+  #keep(key: string, record: KnownSession): void {
     const now = this.#now();
     const bytes = 2 * (key.length + JSON.stringify(record).length);
     this.#cached.set(key, { record, until: now + FRESH_MS, bytes });

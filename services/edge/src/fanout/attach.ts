@@ -1,10 +1,11 @@
 import { formatCursor } from "@throughline/protocol";
-import type { OutgoingFrame, Socket } from "../session/port.ts";
+import type { OutgoingFrame, SendResult, Socket } from "../session/port.ts";
 import { type Entry, restamped } from "./frame.ts";
 import type { FanoutNode, Hub } from "./hub.ts";
 import { LogFed } from "./log-fed.ts";
 import type { Paced, Place, Subscriber } from "./place.ts";
 import { type Position, readAfter } from "./position.ts";
+import type { RunSnapshot } from "./run-snapshot.ts";
 import type { Due } from "./turn.ts";
 
 const RETRY_MS = 500;
@@ -24,7 +25,7 @@ export class Attachment implements Due {
     node: FanoutNode,
     hub: Hub,
     subscriber: Subscriber,
-    start: { position: Position; cursor: string },
+    start: { position: Position; reached: string; snapshots: readonly RunSnapshot[] },
   ) {
     this.#node = node;
     this.hub = hub;
@@ -32,7 +33,9 @@ export class Attachment implements Due {
     this.#place = {
       at: "paced",
       since: "start",
-      ...start,
+      position: start.position,
+      cursor: start.reached,
+      snapshots: [...start.snapshots],
       waits: "turn",
       page: undefined,
       missed: [],
@@ -102,6 +105,7 @@ export class Attachment implements Due {
       position: { streamSeq: this.hub.published, next: 0 },
       cursor: this.hub.cursor,
       waits: "socket",
+      snapshots: [],
       page: undefined,
       missed: [],
     };
@@ -144,13 +148,20 @@ export class Attachment implements Due {
   /** Sends up to one page from its position on. Runs inside a cork. */
   #feed(place: Paced): number {
     let room = this.#node.limits.pageBytes;
+    for (let first = place.snapshots.shift(); first; first = place.snapshots.shift()) {
+      const { result, bytes } = this.#subscriber.sendSnapshot(first);
+      if (!this.#isTaken(result)) return 0;
+      room -= bytes;
+      if (this.#mustPause(place, room)) return this.#node.limits.pageBytes - room;
+    }
     const { page } = place;
     place.page = undefined;
     for (let late = place.missed.shift(); late !== undefined; late = place.missed.shift()) {
       if (!this.#sendMissed(late, place.cursor)) return 0;
       room -= late.bytes;
     }
-    while (room > 0) {
+    if (this.#mustPause(place, room)) return this.#node.limits.pageBytes - room;
+    for (;;) {
       const after = readAfter(place.position);
       const entry = this.hub.next(after, page);
       if (entry === "log") {
@@ -168,17 +179,21 @@ export class Attachment implements Due {
       }
       if (!this.hub.hasInRing(after)) this.#logFed?.add(after, entry.streamSeq);
       room -= this.#feedEntry(place, entry, room);
-      if (this.#place !== place) break;
-      if (this.#socket.buffered() > this.#node.limits.lowWater) {
-        place.waits = "socket";
-        return this.#node.limits.pageBytes - room;
-      }
-    }
-    if (room <= 0 && this.#place === place) {
-      place.waits = "turn";
-      this.#node.turn.due(this);
+      if (this.#place !== place || this.#mustPause(place, room)) break;
     }
     return this.#node.limits.pageBytes - room;
+  }
+
+  /** It goes on when its socket has drained, or when the others have had their turn. */
+  #mustPause(place: Paced, room: number): boolean {
+    if (this.#socket.buffered() > this.#node.limits.lowWater) {
+      place.waits = "socket";
+      return true;
+    }
+    if (room > 0) return false;
+    place.waits = "turn";
+    this.#node.turn.due(this);
+    return true;
   }
 
   /** Returns the bytes sent. A message larger than the room is left in the middle. */
@@ -290,7 +305,10 @@ export class Attachment implements Due {
 
   /** False: the frame was not taken, and the attachment is gone. */
   #send(frame: Uint8Array): boolean {
-    const result = this.#socket.send(frame);
+    return this.#isTaken(this.#socket.send(frame));
+  }
+
+  #isTaken(result: SendResult): boolean {
     if (result === "sent" || result === "buffered") return true;
     if (result === "dropped") this.#break("dropped");
     else this.detach();

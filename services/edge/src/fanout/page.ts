@@ -3,9 +3,10 @@ import { type Cursor, cursorTag, formatCursor } from "@throughline/protocol";
 import { type Entry, frameMessage, RunMarks } from "./frame.ts";
 import type { EventSource } from "./log.ts";
 import { type Position, readAfter } from "./position.ts";
+import type { RunSnapshot } from "./run-snapshot.ts";
 import { type Found, type ResetReason, resumeRun, resumeSession } from "./resume.ts";
 import { Slab } from "./slab.ts";
-import type { SnapshotSource } from "./start.ts";
+import type { Standing, StateSources } from "./start.ts";
 
 export interface PageRequest {
   readonly cursor: Cursor | undefined;
@@ -22,12 +23,12 @@ export interface EventsPage {
   readonly more: boolean;
   readonly recovered: boolean;
   readonly reason?: ResetReason;
-  readonly snapshot?: { readonly state: unknown; readonly cursor: string };
+  /** The events follow these: of a run its own, of a session those of its unfinished and newest runs. */
+  readonly snapshots?: readonly RunSnapshot[];
 }
 
-interface Sources {
+interface Sources extends StateSources {
   readonly log: EventSource;
-  readonly snapshots: SnapshotSource;
 }
 
 /** A page ends at the first event that takes it over this. */
@@ -75,9 +76,12 @@ async function startOver(
 ): Promise<EventsPage> {
   const { filter } = reader;
   const lost = { recovered: false, reason } as const;
-  const snapshot =
-    filter.kind === "run" ? await sources.snapshots.read(filter, "replica") : undefined;
-  if (snapshot === undefined || cursorTag(reader.runOrSession, snapshot.epoch) !== reader.origin) {
+  if (filter.kind === "session") {
+    const { position, reached, snapshots } = await sources.views.of(reader);
+    return reader.page(position, reached, request.limit, { ...lost, snapshots });
+  }
+  const snapshot = await sources.snapshots.read(filter, "replica");
+  if (snapshot === undefined || cursorTag(filter.run, snapshot.epoch) !== reader.origin) {
     return reader.page(BEGINNING, undefined, request.limit, lost);
   }
   const { seq, streamSeq, state } = snapshot;
@@ -85,7 +89,8 @@ async function startOver(
   const own = await reader.firstBehind(streamSeq - 1);
   const inside = own?.streamSeq === streamSeq && seq < own.lastSeq;
   const position = { streamSeq, next: inside ? seq + 1 : 0 };
-  return reader.page(position, cursor, request.limit, { ...lost, snapshot: { state, cursor } });
+  const snapshots = [{ run: filter.run, cursor, json: JSON.stringify(state) }];
+  return reader.page(position, cursor, request.limit, { ...lost, snapshots });
 }
 
 /** Of an old run there may be only its end state. */
@@ -96,22 +101,25 @@ async function snapshotOnly(sources: Sources, filter: LogFilter): Promise<Events
   const { seq, streamSeq, epoch, state } = snapshot;
   const cursor = formatCursor({ seq, streamSeq, tag: cursorTag(filter.run, epoch) });
   const lost = { recovered: false, reason: "cursor_expired" } as const;
-  return { frames: [], cursor, more: false, ...lost, snapshot: { state, cursor } };
+  const snapshots = [{ run: filter.run, cursor, json: JSON.stringify(state) }];
+  return { frames: [], cursor, more: false, ...lost, snapshots };
 }
 
-class PageReader {
+class PageReader implements Standing {
   readonly filter: LogFilter;
   /** Tag of cursors that have seen nothing. */
   readonly origin: string;
   readonly #log: EventSource;
-  /** Where the log ended when it was opened: reads up to here are what the leader confirms. */
-  readonly #end: number;
+  /** Where the log ended when it was last looked at: reads up to here are what the leader confirms. */
+  #end: number;
+  #cursor: string;
 
-  constructor(log: EventSource, filter: LogFilter, origin: string, end: number) {
+  constructor(log: EventSource, filter: LogFilter, origin: string, last: LogMessage | undefined) {
     this.filter = filter;
     this.origin = origin;
     this.#log = log;
-    this.#end = end;
+    this.#end = last?.streamSeq ?? 0;
+    this.#cursor = last ? cursorBehind(last) : formatCursor({ seq: 0, streamSeq: 0, tag: origin });
   }
 
   static async open(
@@ -126,14 +134,26 @@ class PageReader {
     }
     if (filter.kind === "run") {
       if (last === undefined) return undefined;
-      return new PageReader(log, filter, cursorTag(filter.run, last.epoch), last.streamSeq);
+      return new PageReader(log, filter, cursorTag(filter.run, last.epoch), last);
     }
     const { epoch } = await log.head(filter);
-    return new PageReader(log, filter, cursorTag(filter.session, epoch), last?.streamSeq ?? 0);
+    return new PageReader(log, filter, cursorTag(filter.session, epoch), last);
   }
 
-  get runOrSession(): string {
-    return this.filter.kind === "run" ? this.filter.run : this.filter.session;
+  get published(): number {
+    return this.#end;
+  }
+
+  get cursor(): string {
+    return this.#cursor;
+  }
+
+  async reach(streamSeq: number): Promise<boolean> {
+    const last = await this.#log.last(this.filter, "leader");
+    if (last === undefined || last.streamSeq < streamSeq) return false;
+    this.#end = last.streamSeq;
+    this.#cursor = cursorBehind(last);
+    return true;
   }
 
   async firstBehind(after: number): Promise<Found | undefined> {
@@ -147,7 +167,7 @@ class PageReader {
     from: Position,
     given: string | undefined,
     limit: number,
-    said: Pick<EventsPage, "recovered" | "reason" | "snapshot">,
+    said: Pick<EventsPage, "recovered" | "reason" | "snapshots">,
   ): Promise<EventsPage> {
     let position = from;
     let cursor = given ?? formatCursor({ seq: 0, streamSeq: position.streamSeq, tag: this.origin });
@@ -180,6 +200,10 @@ class PageReader {
   ): Promise<{ messages: readonly LogMessage[]; end: boolean }> {
     return this.#log.read(this.filter, after, { messages, bytes: READ_BYTES, upTo: this.#end });
   }
+}
+
+function cursorBehind({ run, epoch, lastSeq, streamSeq }: LogMessage): string {
+  return formatCursor({ seq: lastSeq, streamSeq, tag: cursorTag(run, epoch) });
 }
 
 function firstWanted(entry: Entry, position: Position): number {

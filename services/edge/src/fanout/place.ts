@@ -2,6 +2,7 @@ import type { OutgoingFrame, SendResult, Socket } from "../session/port.ts";
 import type { Entry } from "./frame.ts";
 import type { Page } from "./pages.ts";
 import type { Position } from "./position.ts";
+import type { RunSnapshot } from "./run-snapshot.ts";
 
 /**
  * How a client is attached to a hub, in one value.
@@ -18,6 +19,8 @@ export type Place =
       position: Position;
       cursor: string;
       waits: "turn" | "socket" | "log" | "hub" | "retry";
+      /** States that it begins with, not sent yet: a session's may be more than a socket takes at once. */
+      readonly snapshots: RunSnapshot[];
       /** What was read for it, for its next step only. */
       page: Page | undefined;
       /** Repaired messages from before its position: sent first. */
@@ -33,6 +36,7 @@ export interface Subscriber {
   readonly subscriptionId: string;
   readonly wantsDeltas: boolean;
   send(frame: OutgoingFrame): SendResult;
+  sendSnapshot(snapshot: RunSnapshot): { readonly result: SendResult; readonly bytes: number };
   /** The run's terminal event has been sent; the attachment is gone. */
   runEnded(): void;
   /** What the client holds is not known any more, or cannot be followed up: it must come back with its cursor. */

@@ -1,8 +1,9 @@
-import type { RunRef } from "@throughline/broker";
+import type { LogFilter, RunRef } from "@throughline/broker";
 import { type Cursor, cursorTag, formatCursor } from "@throughline/protocol";
 import type { Entry } from "./frame.ts";
 import type { FanoutNode, Hub } from "./hub.ts";
 import type { Position } from "./position.ts";
+import type { RunSnapshot } from "./run-snapshot.ts";
 import { type Resumption, type ResetReason, resumeRun, resumeSession } from "./resume.ts";
 
 /** What a snapshot store offers of a run. */
@@ -17,6 +18,29 @@ export interface SnapshotSource {
   read(ref: RunRef, from: "leader" | "replica"): Promise<StoredSnapshot | undefined>;
 }
 
+/** A session as of one place: the states of its runs there, and what follows begins there. */
+export interface SessionView {
+  readonly position: Position;
+  readonly reached: string;
+  readonly snapshots: readonly RunSnapshot[];
+}
+
+/** Where a reader of a session's log stands: a hub, or who reads one page. */
+export interface Standing {
+  readonly filter: LogFilter;
+  /** Stream sequence through which it has seen everything, and the cursor of the newest event there. */
+  readonly published: number;
+  readonly cursor: string;
+  /** Comes to see through `streamSeq`; false when it does not in time. */
+  reach(streamSeq: number): Promise<boolean>;
+}
+
+/** What a subscription may begin with instead of events. */
+export interface StateSources {
+  readonly snapshots: SnapshotSource;
+  readonly views: { of(standing: Standing): Promise<SessionView> };
+}
+
 export interface StartRequest {
   readonly cursor: Cursor | undefined;
   readonly from: "start" | "latest" | "snapshot";
@@ -25,12 +49,17 @@ export interface StartRequest {
 /** Where a subscription begins, and what is said of it. */
 export interface Start {
   readonly position: Position;
+  /** Of the position: what a client has that has had everything so far. */
+  readonly reached: string;
+  /** What `subscribed` names. */
   readonly cursor: string;
   readonly recovered: boolean;
   readonly mode: "replay" | "snapshot" | "live";
   readonly reason?: ResetReason;
-  readonly snapshot?: { readonly run: string; readonly state: unknown; readonly cursor: string };
+  readonly snapshots: readonly RunSnapshot[];
 }
+
+const NO_SNAPSHOTS = { snapshots: [] } as const;
 
 /** The hub does not come to know in time what the leader has. The client may try again. */
 export class HubBehind extends Error {
@@ -45,27 +74,33 @@ export class HubBehind extends Error {
 export async function findStart(
   node: FanoutNode,
   hub: Hub,
-  snapshots: SnapshotSource,
+  sources: StateSources,
   request: StartRequest,
 ): Promise<Start> {
   if (request.cursor !== undefined) {
     const judged = await judge(node, hub, request.cursor);
-    if (judged.kind === "reset") return fallBack(hub, snapshots, judged.reason);
+    if (judged.kind === "reset") return fallBack(hub, sources, judged.reason);
     const cursor = formatCursor(request.cursor);
-    return { position: judged.position, cursor, recovered: true, mode: "replay" };
+    return {
+      position: judged.position,
+      ...at(cursor),
+      recovered: true,
+      mode: "replay",
+      ...NO_SNAPSHOTS,
+    };
   }
   if (request.from === "latest") {
     const position = { streamSeq: hub.published, next: 0 };
-    return { position, cursor: hub.cursor, recovered: true, mode: "live" };
+    return { position, ...at(hub.cursor), recovered: true, mode: "live", ...NO_SNAPSHOTS };
   }
   if (request.from === "snapshot") {
-    const start = await fromSnapshot(hub, snapshots);
+    const start = await fromState(hub, sources);
     if (start) return { ...start, recovered: true };
   }
   const first = await firstBehind(hub, 0);
   // The run's beginning is not stored any more: said openly, never passed over.
   if (hub.filter.kind === "run" && first !== undefined && first.firstSeq > 1) {
-    return fallBack(hub, snapshots, "cursor_expired");
+    return fallBack(hub, sources, "cursor_expired");
   }
   return fromStored(hub, first, true);
 }
@@ -101,8 +136,8 @@ function clamped(resumption: Resumption, hub: Hub): Resumption {
   return { kind: "resume", position: { streamSeq: hub.published, next: 0 } };
 }
 
-async function fallBack(hub: Hub, snapshots: SnapshotSource, reason: ResetReason): Promise<Start> {
-  const start = await fromSnapshot(hub, snapshots);
+async function fallBack(hub: Hub, sources: StateSources, reason: ResetReason): Promise<Start> {
+  const start = await fromState(hub, sources);
   if (start) return { ...start, recovered: false, reason };
   return { ...(await fromStored(hub, await firstBehind(hub, 0), false)), reason };
 }
@@ -110,18 +145,41 @@ async function fallBack(hub: Hub, snapshots: SnapshotSource, reason: ResetReason
 async function fromStored(hub: Hub, first: Entry | undefined, recovered: boolean): Promise<Start> {
   const streamSeq = first === undefined || first.prev === 0 ? 0 : first.streamSeq - 1;
   const cursor = formatCursor({ seq: 0, streamSeq, tag: await hub.originTag() });
-  return { position: { streamSeq, next: 0 }, cursor, recovered, mode: "replay" };
+  return {
+    position: { streamSeq, next: 0 },
+    ...at(cursor),
+    recovered,
+    mode: "replay",
+    ...NO_SNAPSHOTS,
+  };
+}
+
+type FromState = Pick<Start, "position" | "reached" | "cursor" | "mode" | "snapshots">;
+
+/**
+ * No cursor of anything: who comes back with it is given the states again. A session's may be on
+ * their way for a while, and one who lost the link meanwhile has not had them all.
+ */
+const AGAIN = formatCursor({ seq: 0, streamSeq: 0, tag: "again" });
+
+async function fromState(hub: Hub, sources: StateSources): Promise<FromState | undefined> {
+  const { filter } = hub;
+  if (filter.kind === "session") {
+    const view = await sources.views.of(hub);
+    const cursor = view.snapshots.length === 0 ? view.reached : AGAIN;
+    return { ...view, cursor, mode: "snapshot" };
+  }
+  return fromSnapshot(hub, filter, sources.snapshots);
 }
 
 async function fromSnapshot(
   hub: Hub,
+  ref: RunRef,
   snapshots: SnapshotSource,
-): Promise<Pick<Start, "position" | "cursor" | "mode" | "snapshot"> | undefined> {
-  const { filter } = hub;
-  if (filter.kind !== "run") return undefined;
-  const snapshot = await snapshots.read(filter, "replica");
+): Promise<FromState | undefined> {
+  const snapshot = await snapshots.read(ref, "replica");
   const tag = await hub.originTag();
-  if (snapshot === undefined || cursorTag(filter.run, snapshot.epoch) !== tag) return undefined;
+  if (snapshot === undefined || cursorTag(ref.run, snapshot.epoch) !== tag) return undefined;
   if (!(await hub.reach(snapshot.streamSeq))) return undefined;
   const { seq, streamSeq } = snapshot;
   const found = await firstBehind(hub, streamSeq - 1);
@@ -129,10 +187,14 @@ async function fromSnapshot(
   const cursor = formatCursor({ seq, streamSeq, tag });
   return {
     position: { streamSeq, next: inside ? seq + 1 : 0 },
-    cursor,
+    ...at(cursor),
     mode: "snapshot",
-    snapshot: { run: filter.run, state: snapshot.state, cursor },
+    snapshots: [{ run: ref.run, cursor, json: JSON.stringify(snapshot.state) }],
   };
+}
+
+function at(cursor: string): Pick<Start, "reached" | "cursor"> {
+  return { reached: cursor, cursor };
 }
 
 async function firstBehind(hub: Hub, after: number): Promise<Entry | undefined> {

@@ -1,13 +1,9 @@
-import {
-  type ControlFrame,
-  HEARTBEAT_INTERVAL_MS,
-  MAX_FRAME_BYTES,
-  PROTOCOL_VERSION,
-} from "@throughline/protocol";
+import { HEARTBEAT_INTERVAL_MS, MAX_FRAME_BYTES, PROTOCOL_VERSION } from "@throughline/protocol";
 import { decodeCommand } from "@throughline/protocol/schemas";
 import type { Principal } from "../auth/principal.ts";
-import { type CommandServices, execute, isEffective } from "../commands/execute.ts";
+import { execute, isEffective } from "../commands/execute.ts";
 import { answerFrame } from "../commands/outcome.ts";
+import type { CommandServices } from "../commands/services.ts";
 import type { Attachment } from "../fanout/attach.ts";
 import type { ConnectionPort, OutgoingFrame, SendResult, Socket } from "./port.ts";
 import {
@@ -176,9 +172,14 @@ export class Connection implements ConnectionPort {
   }
 
   send(frame: OutgoingFrame): SendResult {
+    return this.sendText(JSON.stringify(frame));
+  }
+
+  /** A control frame that is text already. */
+  sendText(frame: string): SendResult {
     this.#sentAt = this.#services.now();
     this.#services.metrics.sentControl += 1;
-    return this.#socket.send(JSON.stringify(frame));
+    return this.#socket.send(frame);
   }
 
   happen(happening: Happening): void {
@@ -234,7 +235,7 @@ export class Connection implements ConnectionPort {
   async #attach(id: string, request: SubscribeRequest): Promise<void> {
     // A session that an earlier frame creates is there when this one asks for it.
     await this.#commands;
-    const subscriber = new ConnectionSubscriber(this, this.#socket, id, request.deltas);
+    const subscriber = new ConnectionSubscriber(this, this.#socket, id, request);
     const isWanted = (): boolean =>
       this.#state.phase !== "closed" && this.#state.subscriptions.has(id);
     const begun = await subscribe(
@@ -261,7 +262,7 @@ export class Connection implements ConnectionPort {
         const { code, message, retryAfterMs } = begun.refusal;
         const retry = retryAfterMs === undefined ? {} : { retry_after_ms: retryAfterMs };
         const asked = request.commandId === undefined ? {} : { id: request.commandId };
-        const frame: ControlFrame = { type: "error", code, message, ...asked, ...retry };
+        const frame: OutgoingFrame = { type: "error", code, message, ...asked, ...retry };
         this.happen({ kind: "refused", id, frame });
         return;
       }

@@ -3,12 +3,10 @@
  * Nothing here knows uWebSockets; tests put a fake socket behind it.
  */
 
-import type { ControlFrame, ControlFrameOf } from "@throughline/protocol";
+import type { ControlFrame } from "@throughline/protocol";
 
-/** A control frame as the edge makes it: a snapshot's state is passed on unread, as the worker stored it. */
-export type OutgoingFrame =
-  | Exclude<ControlFrame, { type: "snapshot" }>
-  | (Omit<ControlFrameOf<"snapshot">, "state"> & { readonly state?: unknown });
+/** A control frame as the edge makes it. A snapshot's is text from the start: its state is large, and sent to many. */
+export type OutgoingFrame = Exclude<ControlFrame, { type: "snapshot" }>;
 
 /**
  * `buffered`: taken, but the kernel's buffer is full; wait for `drained`.

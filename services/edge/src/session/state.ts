@@ -5,10 +5,10 @@
 import {
   type Command,
   type CommandOf,
-  type ControlFrame,
   type ErrorCode,
   MAX_SUBSCRIPTIONS,
 } from "@throughline/protocol";
+import type { OutgoingFrame } from "./port.ts";
 
 export interface Scope {
   readonly session: string;
@@ -45,8 +45,8 @@ export type Happening =
   | { readonly kind: "subscribed"; readonly id: string }
   | { readonly kind: "ended"; readonly id: string; readonly reason: EndReason }
   /** Whether the subscription could not begin. */
-  | { readonly kind: "refused"; readonly id: string; readonly frame: ControlFrame }
-  | { readonly kind: "answered"; readonly frame: ControlFrame }
+  | { readonly kind: "refused"; readonly id: string; readonly frame: OutgoingFrame }
+  | { readonly kind: "answered"; readonly frame: OutgoingFrame }
   | { readonly kind: "goaway"; readonly reconnectAfterMs: number; readonly reason: string }
   | { readonly kind: "close"; readonly code: number; readonly reason: string }
   | { readonly kind: "gone" };
@@ -69,7 +69,7 @@ export interface SubscribeRequest extends Scope {
 }
 
 export type Effect =
-  | { readonly do: "send"; readonly frame: ControlFrame }
+  | { readonly do: "send"; readonly frame: OutgoingFrame }
   | { readonly do: "attach"; readonly id: string; readonly request: SubscribeRequest }
   | { readonly do: "detach"; readonly id: string }
   | { readonly do: "execute"; readonly command: Command }
@@ -282,7 +282,7 @@ function idOf(id: string | undefined): { id?: string } {
   return id === undefined ? {} : { id };
 }
 
-function send(frame: ControlFrame): Effect {
+function send(frame: OutgoingFrame): Effect {
   return { do: "send", frame };
 }
 

@@ -1,11 +1,5 @@
 import type { LogFilter } from "@throughline/broker";
-import {
-  type Cursor,
-  cursorTag,
-  formatCursor,
-  MAX_FRAME_BYTES,
-  parseCursor,
-} from "@throughline/protocol";
+import { type Cursor, cursorTag, formatCursor, parseCursor } from "@throughline/protocol";
 import { authorise } from "../auth/grants.ts";
 import type { Principal } from "../auth/principal.ts";
 import { type Refusal, refusal, refusalOf } from "../commands/outcome.ts";
@@ -14,20 +8,16 @@ import { Attachment } from "../fanout/attach.ts";
 import type { FanoutNode, Hub } from "../fanout/hub.ts";
 import type { Hubs } from "../fanout/hubs.ts";
 import type { Subscriber } from "../fanout/place.ts";
-import { findStart, type SnapshotSource, type Start } from "../fanout/start.ts";
+import { findStart, type Start, type StateSources } from "../fanout/start.ts";
 import type { Slots } from "../lifecycle/admission.ts";
 import type { Log } from "../log.ts";
 import type { OutgoingFrame } from "./port.ts";
 import type { SubscribeRequest } from "./state.ts";
 
-/** What a snapshot's frame holds besides the state. */
-const FRAME_ROOM = 1_024;
-
-export interface SubscribeServices {
+export interface SubscribeServices extends StateSources {
   readonly node: FanoutNode;
   readonly hubs: Hubs;
   readonly sessions: SessionRecords;
-  readonly snapshots: SnapshotSource;
   /** Subscriptions on their way to be attached, node-wide. */
   readonly attaches: Slots;
   readonly log: Log;
@@ -42,8 +32,8 @@ export type Begun =
   | { readonly kind: "refused"; readonly refusal: Refusal };
 
 /**
- * Begins a subscription: authorise → hub → where to start → `subscribed`, snapshot, attach. The
- * last three are one synchronous step. Never throws.
+ * Begins a subscription: authorise → hub → where to start → `subscribed`, attach. The last two are
+ * one synchronous step; snapshots are the first that the attachment sends. Never throws.
  */
 export async function subscribe(
   services: SubscribeServices,
@@ -94,7 +84,7 @@ async function begin(
   const hub = await services.hubs.acquire(filter);
   if (hub === undefined) return beginWithoutLog(services, tenant, request, subscriber, isWanted);
   try {
-    const start = await findStart(services.node, hub, services.snapshots, request);
+    const start = await findStart(services.node, hub, services, request);
     if (!isWanted()) return { kind: "unwanted" };
     return attach(services.node, hub, request, start, subscriber);
   } finally {
@@ -110,13 +100,7 @@ function attach(
   start: Start,
   subscriber: Subscriber,
 ): Begun {
-  subscriber.socket.cork(() => {
-    subscriber.send(subscribedFrame(request, start, subscriber.subscriptionId));
-    if (start.snapshot) {
-      const { session } = request;
-      subscriber.send(snapshotFrame(session, subscriber.subscriptionId, start.snapshot));
-    }
-  });
+  subscriber.send(subscribedFrame(request, start, subscriber.subscriptionId));
   return { kind: "attached", attachment: new Attachment(node, hub, subscriber, start) };
 }
 
@@ -145,7 +129,7 @@ async function beginWithoutLog(
   const start = { cursor, recovered: isAsked, mode: "snapshot", ...lost } as const;
   subscriber.socket.cork(() => {
     subscriber.send(subscribedFrame(request, start, id));
-    subscriber.send(snapshotFrame(session, id, { run, state, cursor }));
+    subscriber.sendSnapshot({ run, cursor, json: JSON.stringify(state) });
     subscriber.send({ type: "caught_up", subscription_id: id, cursor });
   });
   return { kind: "ended" };
@@ -167,20 +151,6 @@ function subscribedFrame(
     ...(start.reason === undefined ? {} : { reason: start.reason }),
     cursor: start.cursor,
   };
-}
-
-/** A state that does not fit into a frame is fetched. */
-function snapshotFrame(
-  session: string,
-  subscriptionId: string,
-  snapshot: { readonly run: string; readonly state: unknown; readonly cursor: string },
-): OutgoingFrame {
-  const { run, state, cursor } = snapshot;
-  const frame = { type: "snapshot", subscription_id: subscriptionId, run_id: run, cursor } as const;
-  const fits = Buffer.byteLength(JSON.stringify(state)) <= MAX_FRAME_BYTES - FRAME_ROOM;
-  return fits
-    ? { ...frame, state }
-    : { ...frame, state_url: `/v1/sessions/${session}/runs/${run}` };
 }
 
 function refused(because: Refusal): Begun {

@@ -1,4 +1,5 @@
 import type { Subscriber } from "../fanout/place.ts";
+import { type RunSnapshot, snapshotFrame } from "../fanout/run-snapshot.ts";
 import type { Connection } from "./connection.ts";
 import type { OutgoingFrame, SendResult, Socket } from "./port.ts";
 
@@ -8,21 +9,28 @@ export class ConnectionSubscriber implements Subscriber {
   readonly socket: Socket;
   readonly subscriptionId: string;
   readonly wantsDeltas: boolean;
+  readonly #session: string;
 
   constructor(
     connection: Connection,
     socket: Socket,
     subscriptionId: string,
-    wantsDeltas: boolean,
+    request: { readonly session: string; readonly deltas: boolean },
   ) {
     this.#connection = connection;
     this.socket = socket;
     this.subscriptionId = subscriptionId;
-    this.wantsDeltas = wantsDeltas;
+    this.wantsDeltas = request.deltas;
+    this.#session = request.session;
   }
 
   send(frame: OutgoingFrame): SendResult {
     return this.#connection.send(frame);
+  }
+
+  sendSnapshot(snapshot: RunSnapshot): { result: SendResult; bytes: number } {
+    const text = snapshotFrame(this.#session, this.subscriptionId, snapshot);
+    return { result: this.#connection.sendText(text), bytes: text.length };
   }
 
   runEnded(): void {

@@ -31,6 +31,9 @@ export interface HttpOptions {
   readonly log: Log;
 }
 
+/** A larger body is handed over as the socket takes it: uWebSockets would keep a copy of all of it. */
+const AT_ONCE = 256 * 1024;
+
 /** An over-long body is read to its end, without being kept, up to this many times the limit. */
 const HEARD_OUT = 16;
 
@@ -114,13 +117,15 @@ function refuse(res: UwsResponse, reply: Reply): void {
 class Exchange {
   #res: UwsResponse | undefined;
   #done: (() => void) | undefined;
+  #sent: (() => void) | undefined;
+  #replied = false;
 
   constructor(res: UwsResponse) {
     this.#res = res;
     res.onAborted(() => this.#finish());
   }
 
-  /** Called once: when the reply has been sent, or cannot be any more. */
+  /** Called once: when the reply has been handed over, or cannot be any more. */
   onAborted(done: () => void): void {
     this.#done = done;
   }
@@ -157,19 +162,48 @@ class Exchange {
 
   reply(reply: Reply, close = false): void {
     const res = this.#res;
-    if (res === undefined) return;
-    this.#finish();
+    if (res === undefined || this.#replied) {
+      reply.sent?.();
+      return;
+    }
+    this.#replied = true;
+    const { sent } = reply;
+    const isLarge = reply.body.length > AT_ONCE;
+    const body = isLarge && typeof reply.body === "string" ? Buffer.from(reply.body) : reply.body;
+    if (sent !== undefined) this.#sent = sent;
     res.cork(() => {
       res.writeStatus(`${reply.status} ${STATUS_CODES[reply.status] ?? "Status"}`);
       for (const [name, value] of Object.entries(reply.headers)) res.writeHeader(name, value);
-      res.end(reply.body, close);
+      if (isLarge && typeof body !== "string") {
+        this.#sendLarge(res, body);
+      } else {
+        res.end(body, close);
+        this.#finish();
+      }
+    });
+  }
+
+  /** As the socket takes it: the request's place is held until the last byte is taken. */
+  #sendLarge(res: UwsResponse, body: Uint8Array): void {
+    const total = body.byteLength;
+    const [, done] = res.tryEnd(body, total);
+    if (done) {
+      this.#finish();
+      return;
+    }
+    res.onWritable((offset) => {
+      const [ok, isDone] = res.tryEnd(body.subarray(offset), total);
+      if (isDone) this.#finish();
+      return ok;
     });
   }
 
   #finish(): void {
     this.#res = undefined;
-    const done = this.#done;
+    const [done, sent] = [this.#done, this.#sent];
     this.#done = undefined;
+    this.#sent = undefined;
     done?.();
+    sent?.();
   }
 }

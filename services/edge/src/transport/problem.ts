@@ -4,6 +4,8 @@ export interface Reply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | Uint8Array;
+  /** Called once: when the body has gone out, or nobody takes it any more. */
+  readonly sent?: () => void;
 }
 
 const JSON_TYPE = "application/json";
@@ -22,12 +24,13 @@ export function problem(
   detail: string,
   more: {
     readonly retryAfterMs?: number;
+    readonly current?: unknown;
     readonly status?: number;
     readonly headers?: Readonly<Record<string, string>>;
   } = {},
 ): Reply {
   const status = more.status ?? ERROR_CODES[code].status;
-  const { retryAfterMs } = more;
+  const { retryAfterMs, current } = more;
   const retry = retryAfterMs === undefined ? {} : { retry_after_ms: retryAfterMs };
   return {
     status,
@@ -39,6 +42,13 @@ export function problem(
         : { "Retry-After": String(Math.ceil(retryAfterMs / 1_000)) }),
       ...more.headers,
     },
-    body: JSON.stringify({ title: ERROR_CODES[code].summary, status, code, detail, ...retry }),
+    body: JSON.stringify({
+      title: ERROR_CODES[code].summary,
+      status,
+      code,
+      detail,
+      ...retry,
+      current,
+    }),
   };
 }

@@ -26,6 +26,10 @@ export interface UwsResponse {
   writeStatus(status: string): UwsResponse;
   writeHeader(name: string, value: string): UwsResponse;
   end(body?: string | Uint8Array, closeConnection?: boolean): UwsResponse;
+  /** Takes what the socket takes. `[all was taken, the response is complete]`; the rest is for `onWritable`. */
+  tryEnd(body: Uint8Array, totalBytes: number): readonly [ok: boolean, done: boolean];
+  /** `offset`: of the body, how much has been taken. Returns whether all that was offered was taken. */
+  onWritable(handler: (offset: number) => boolean): UwsResponse;
   close(): UwsResponse;
   onAborted(handler: () => void): UwsResponse;
   /** The chunk is neutered when the handler returns. */
