@@ -1,5 +1,6 @@
 /** What the agent waits for, as `run.status` tells it: on change only, in the order of the agent's calls. */
-import type { EventPayload } from "@throughline/protocol";
+import type { EventPayload, RunState } from "@throughline/protocol";
+import { isSettled } from "./requests/call-verdicts.ts";
 import type { Wait } from "./scope-run.ts";
 
 type Status = EventPayload<"run.status">["status"];
@@ -9,10 +10,15 @@ export class Activity {
   readonly #waits: Record<Wait, number> = { approval: 0, input: 0, tools: 0 };
   #told: Status;
 
-  /** `told`: what the run's log says now. */
-  constructor(told: Status, tell: (status: Status) => void) {
-    this.#told = told;
+  /**
+   * `state`: the log's. What another worker's execution waited for, and what is still open, this one will
+   * come to wait for too; else the agent is at work again, and that is told.
+   */
+  constructor(state: RunState, tell: (status: Status) => void) {
+    const { status } = state;
     this.#tell = tell;
+    this.#told = isWait(status) ? status : "running";
+    if (!isOpen(state)) this.#look();
   }
 
   /** The agent waits until the result is called. */
@@ -33,6 +39,26 @@ export class Activity {
     if (status === this.#told) return;
     this.#told = status;
     this.#tell(status);
+  }
+}
+
+type Waiting = Extract<Status, `waiting_${string}`>;
+
+function isWait(status: RunState["status"]): status is Waiting {
+  return status.startsWith("waiting_");
+}
+
+/** Is there still something of the kind that the run's status names? */
+function isOpen({ status, approvals, inputs, tool_calls }: RunState): boolean {
+  switch (status) {
+    case "waiting_approval":
+      return approvals.some((approval) => approval.status === "open");
+    case "waiting_input":
+      return inputs.some((input) => input.status === "open");
+    case "waiting_tools":
+      return tool_calls.some((call) => call.executor === "client" && !isSettled(call));
+    default:
+      return false;
   }
 }
 

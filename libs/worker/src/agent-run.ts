@@ -1,11 +1,12 @@
 /** Executes an agent in its context. */
 import type { EventPayload, RunState } from "@throughline/protocol";
 import type { Agent, RunContext } from "./agent.ts";
+import { asStored } from "./as-stored.ts";
 import type { Ending } from "./ending.ts";
 import { failureOf, inputFailure } from "./failure.ts";
 import type { Log } from "./log.ts";
 import type { ScopeRun } from "./scope-run.ts";
-import { asStored, runScope } from "./scope.ts";
+import { runScope } from "./scope.ts";
 import { sessionOf } from "./session.ts";
 
 /**

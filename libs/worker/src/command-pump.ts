@@ -29,6 +29,8 @@ export class CommandPump {
   #tail: CommandTail | undefined;
   #position: number;
   #applying: Promise<void> | undefined;
+  /** The last command, or whatever else is decided in between. */
+  #turn: Promise<unknown> = Promise.resolve();
   #state: State = "open";
 
   constructor(options: CommandPumpOptions) {
@@ -54,6 +56,16 @@ export class CommandPump {
         if (!(error instanceof BrokerUnavailable)) throw error;
       }
     }
+  }
+
+  /**
+   * Decides something when the command in hand has been applied; none is judged until `decide` has
+   * settled. So what is due by the clock and what a command wants never both take effect.
+   */
+  between<T>(decide: () => Promise<T>): Promise<T> {
+    const decided = this.#turn.then(decide);
+    this.#turn = decided.catch(() => undefined);
+    return decided;
   }
 
   /** Resolves when the command in hand has been applied. */
@@ -96,7 +108,7 @@ export class CommandPump {
     await Promise.resolve();
     try {
       for (let next = this.#held.shift(); next !== undefined; next = this.#held.shift()) {
-        const then = await this.#options.apply(next);
+        const then = await this.between(() => this.#options.apply(next));
         this.#position = next.streamSeq;
         if (then === "stop") this.#halt();
       }

@@ -3,7 +3,7 @@
  * resumes the run begins the next. Each has its own way to the log, so an old one can write nothing.
  */
 import type { Broker, NewEphemeral, RunRef, RunWriter } from "@throughline/broker";
-import type { RunState } from "@throughline/protocol";
+import type { ApprovalState, InputState, RunState } from "@throughline/protocol";
 import { Activity } from "./activity.ts";
 import { AgentLane } from "./agent-lane.ts";
 import type { Agent, Tool } from "./agent.ts";
@@ -14,6 +14,7 @@ import type { Ending } from "./ending.ts";
 import { type AgentError, RunStopped, type StopReason } from "./failure.ts";
 import type { Ledger } from "./ledger.ts";
 import type { Log } from "./log.ts";
+import { Underway } from "./requests/underway.ts";
 import type { ScopeRun, Wait } from "./scope-run.ts";
 
 export interface ExecutionOptions {
@@ -30,6 +31,7 @@ export interface ExecutionOptions {
   /** The worker is shutting down: no step begins. */
   readonly draining: boolean;
   readonly drainCommands: () => Promise<void>;
+  readonly between: <T>(decide: () => Promise<T>) => Promise<T>;
   /** A step wants to begin while the worker drains, and no other is running. */
   readonly onBoundary: () => void;
   readonly onOverflow: (failure: AgentError) => void;
@@ -45,6 +47,9 @@ export class Execution implements ScopeRun {
   readonly ledger: Ledger;
   readonly tools: readonly Tool[];
   readonly checks: Map<string, (content: unknown) => string | undefined> = new Map();
+  readonly approvals: Underway<ApprovalState> = new Underway();
+  readonly inputs: Underway<InputState> = new Underway();
+  readonly calls: Underway<void> = new Underway();
   readonly broker: Broker;
   readonly log: Log;
   /** How the agent ended. Never rejects. */
@@ -73,7 +78,7 @@ export class Execution implements ScopeRun {
     });
     this.gate = new DrainGate(options.onBoundary);
     if (options.draining) this.gate.drain();
-    this.#activity = new Activity("running", (status) => {
+    this.#activity = new Activity(state, (status) => {
       void this.lane.append({ type: "run.status", payload: { status } });
     });
     this.end = runAgent(this, agent, state);
@@ -110,6 +115,10 @@ export class Execution implements ScopeRun {
 
   drainCommands(): Promise<void> {
     return this.#options.drainCommands();
+  }
+
+  between<T>(decide: () => Promise<T>): Promise<T> {
+    return this.#options.between(decide);
   }
 
   busy(wait: Wait): () => void {

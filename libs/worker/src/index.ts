@@ -24,6 +24,7 @@ export {
   type ToolOutcome,
   type Tools,
 } from "./agent.ts";
+export { defineTool, type ToolDefinition } from "./requests/define-tool.ts";
 export { AgentError, type AgentErrorOptions, RunStopped, type StopReason } from "./failure.ts";
 export type { Log } from "./log.ts";
 export { createWorker, type Worker, type WorkerEvents, type WorkerOptions } from "./worker.ts";

@@ -23,7 +23,7 @@ import { CommandPump } from "./command-pump.ts";
 import { armTimer, endBegins } from "./deadline.ts";
 import * as ending from "./ending.ts";
 import { Execution } from "./execution.ts";
-import { failureOf, type StopReason } from "./failure.ts";
+import { failureOf } from "./failure.ts";
 import { type InterruptRequest, interruptEvents } from "./interruption.ts";
 import { Ledger } from "./ledger.ts";
 import {
@@ -39,6 +39,7 @@ import {
   stopped,
 } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
+import { keptResults } from "./requests/kept.ts";
 import { RunLog } from "./run-log.ts";
 import { Snapshots } from "./snapshots.ts";
 import { within } from "./within.ts";
@@ -210,6 +211,7 @@ export class RunHost {
       log,
       draining: this.#draining,
       drainCommands: () => this.#pump.drain(this.#gone.signal),
+      between: (decide) => this.#pump.between(decide),
       onBoundary: () => this.handBack(),
       onOverflow: (error) =>
         this.#stop({ kind: "failed", failure: failureOf(error), by: "worker" }),
@@ -342,7 +344,7 @@ export class RunHost {
         log.debug({ command: command.streamSeq, why: reaction.why }, "a command is passed over");
         return "next";
       case "answer":
-        await this.#log.appendAll(reaction.events, command.streamSeq);
+        await this.#answer(reaction.events, command);
         return "next";
       case "resume":
         await this.#log.appendAll(reaction.events, command.streamSeq);
@@ -355,6 +357,11 @@ export class RunHost {
         this.#stop({ kind: "cancelled", command: reaction.command });
         return "stop";
     }
+  }
+
+  async #answer(events: readonly NewEvent[], { streamSeq }: StoredCommand): Promise<void> {
+    const by = { ...this.#options, ref: this.ref, signal: this.#gone.signal };
+    await this.#log.appendAll(await keptResults(by, events), streamSeq);
   }
 
   /** What the agent wrote until now is stored first; after that nothing of this execution is. */

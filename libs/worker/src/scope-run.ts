@@ -1,5 +1,6 @@
 /** What durable operations need of the execution that they are part of. */
 import type { Broker, NewEphemeral, RunRef } from "@throughline/broker";
+import type { ApprovalState, InputState } from "@throughline/protocol";
 import type { AgentLane } from "./agent-lane.ts";
 import type { Tool } from "./agent.ts";
 import type { DoneOperations } from "./done-operations.ts";
@@ -7,6 +8,7 @@ import type { DrainGate } from "./drain-gate.ts";
 import type { Ledger } from "./ledger.ts";
 import type { Log } from "./log.ts";
 import type { Place } from "./operation-key.ts";
+import type { Underway } from "./requests/underway.ts";
 
 /** What an agent may wait for, besides its own work. `input`: an answer, an instruction, or a word on a failed step. */
 export type Wait = "approval" | "input" | "tools";
@@ -27,12 +29,18 @@ export interface ScopeRun {
   readonly tools: readonly Tool[];
   /** By input_id: says what is wrong with an answer, or nothing. To be set as long as the input is waited for. */
   readonly checks: Map<string, (content: unknown) => string | undefined>;
+  readonly approvals: Underway<ApprovalState>;
+  readonly inputs: Underway<InputState>;
+  /** Resolve when the call's outcome is stored. */
+  readonly calls: Underway<void>;
   readonly broker: Broker;
   readonly log: Log;
   /** Milliseconds since the epoch. */
   now(): number;
   /** Resolves when every command that the log's leader holds now is answered in the log. */
   drainCommands(): Promise<void>;
+  /** Decides something between two commands: none is judged until it has settled. */
+  between<T>(decide: () => Promise<T>): Promise<T>;
   /** The agent waits, and `run.status` says so, until the result is called. To be called right after what it waits for was appended. */
   busy(wait: Wait): () => void;
   /** Sends an event that is not stored; nothing once the execution was stopped. */

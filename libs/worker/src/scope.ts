@@ -3,6 +3,7 @@ import { EventTooLarge } from "@throughline/broker";
 import type { NewEvent } from "@throughline/protocol";
 import { handled } from "./agent-lane.ts";
 import type { RecordedToolCall, Scope, StepScope } from "./agent.ts";
+import { asStored } from "./as-stored.ts";
 import { AgentError, errorOf, failureOf, type Failure } from "./failure.ts";
 import { OpenMessages, storedMessage } from "./message.ts";
 import { operationId, Place } from "./operation-key.ts";
@@ -176,19 +177,4 @@ function stepFailure(cause: unknown): Failure {
   return tooLarge
     ? { code: "output_too_large", message: cause.message, retryable: false }
     : failureOf(cause);
-}
-
-/**
- * What a later attempt would get back: the JSON of the output. Given to the first attempt too, so that
- * an agent that leans on a Date or a class fails in its first test and not in its first takeover.
- */
-export function asStored(output: unknown): unknown {
-  if (output === undefined) return undefined;
-  let json: string | undefined;
-  try {
-    json = JSON.stringify(output);
-  } catch (error) {
-    throw new AgentError("invalid_output", "the output is not JSON", { cause: error });
-  }
-  return json === undefined ? undefined : JSON.parse(json);
 }

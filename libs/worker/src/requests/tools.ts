@@ -1,22 +1,120 @@
-/** Tool calls, on the agent's side. */
-import type { AvailableTool, ToolCall, ToolCallOptions, ToolOutcome } from "../agent.ts";
-import { AgentError } from "../failure.ts";
+/**
+ * Tool calls, on the agent's side. A call is found by its key: it is made once, and its outcome, whoever
+ * brought it, is the same in every execution.
+ */
+import type { NewEvent, RunState, ToolCallState } from "@throughline/protocol";
+import { handled } from "../agent-lane.ts";
+import type { AvailableTool, Tool, ToolCall, ToolCallOptions, ToolOutcome } from "../agent.ts";
+import { asStored } from "../as-stored.ts";
+import { operationId } from "../operation-key.ts";
 import type { CallSite, ScopeRun } from "../scope-run.ts";
+import { isSettled } from "./call-verdicts.ts";
+import { type Call, failed, findCall, failureFor } from "./call.ts";
+import { awaitClient } from "./client-call.ts";
+import { outcomesOf } from "./outcomes.ts";
+import { executeHere } from "./worker-call.ts";
 
+/** A tool of the worker's own goes before a client's of the same name. */
 export function availableTools(run: ScopeRun): readonly AvailableTool[] {
-  return run.tools.map(({ name, description, input_schema }) => ({
+  const own = run.tools.map(({ name, description, input_schema }) => ({
     name,
     description,
     input_schema,
-    executor: "worker",
+    executor: "worker" as const,
   }));
+  const names = new Set(own.map(({ name }) => name));
+  const clients = run.ledger.state.tools
+    .filter(({ name }) => !names.has(name))
+    .map(({ name, description = "", input_schema = { type: "object" } }) => ({
+      name,
+      description,
+      input_schema,
+      executor: "client" as const,
+    }));
+  return [...own, ...clients];
 }
 
+/** Begins all calls now. The iteration throws RunStopped, or AgentError for what is no call. */
 export function callTools(
-  _run: ScopeRun,
-  _at: CallSite,
-  _calls: readonly ToolCall[],
-  _options: ToolCallOptions,
+  run: ScopeRun,
+  { place, stepId }: CallSite,
+  calls: readonly ToolCall[],
+  { timeoutMs }: ToolCallOptions,
 ): AsyncIterable<ToolOutcome> {
-  throw new AgentError("not_allowed", "no tools can be called yet");
+  const keys = calls.map(() => place.nextUnnamed("@tool").key);
+  const [first] = keys;
+  const batchId = first === undefined || keys.length < 2 ? undefined : operationId("bat", first);
+  const broken = new AbortController();
+  const batch = calls.map(({ name, args, id }, index) => {
+    const { key, callId } = placeOf(run.ledger.state, keys[index] ?? "", stepId);
+    const call: Call = { key, callId, stepId, batchId, name, args, timeoutMs };
+    const settling = run.calls.join(callId, () => settle(run, call));
+    handled(settling).catch((error: unknown) => broken.abort(error));
+    return { index, callId, name, id };
+  });
+  return outcomesOf(run, batch, broken.signal);
+}
+
+/**
+ * Under which key a call is made. A step that has failed and is tried again keeps the results of its calls
+ * and makes those again that had failed; what an interrupt has cut short stays as it is.
+ */
+function placeOf(
+  state: RunState,
+  first: string,
+  stepId: string | undefined,
+): { readonly key: string; readonly callId: string } {
+  for (let tries = 1; ; tries++) {
+    const key = tries === 1 ? first : `${first}~${tries}`;
+    const callId = operationId("tc", key);
+    const held = findCall(state, callId);
+    if (held?.status !== "failed" || held.step_id === undefined || held.step_id === stepId) {
+      return { key, callId };
+    }
+    const step = state.steps.findLast(({ step_id }) => step_id === held.step_id);
+    if (step?.status !== "failed" || step.error?.code === "interrupted") return { key, callId };
+  }
+}
+
+/** Resolves when the outcome is stored. */
+async function settle(run: ScopeRun, call: Call): Promise<void> {
+  const refusal = run.lane.refusal();
+  if (refusal) return refusal;
+  const held = findCall(run.ledger.state, call.callId);
+  if (held && isSettled(held)) return;
+  const tool = run.tools.find(({ name }) => name === call.name);
+  // Who executes it was decided when it was made.
+  const executor = held?.executor ?? executorOf(run.ledger.state, call.name, tool);
+  if (!held) await run.lane.append(createdEvent(call, executor, tool));
+  if (executor === "client") return awaitClient(run, call);
+  if (tool) return executeHere(run, call, tool, held);
+  await failed(run, call, failureFor("unknown_tool", `there is no tool ${call.name}`));
+}
+
+function executorOf(
+  state: RunState,
+  name: string,
+  tool: Tool | undefined,
+): ToolCallState["executor"] {
+  return !tool && state.tools.some((offered) => offered.name === name) ? "client" : "worker";
+}
+
+function createdEvent(
+  { key, callId, stepId, batchId, name, args }: Call,
+  executor: ToolCallState["executor"],
+  tool: Tool | undefined,
+): NewEvent {
+  return {
+    type: "tool_call.created",
+    ...(stepId === undefined ? {} : { step_id: stepId }),
+    key,
+    payload: {
+      tool_call_id: callId,
+      name,
+      args: asStored(args) ?? null,
+      executor,
+      requires_approval: executor === "worker" && tool?.approval !== undefined,
+      ...(batchId === undefined ? {} : { batch_id: batchId }),
+    },
+  };
 }
