@@ -1,3 +1,5 @@
+export { llm, type LlmOptions, type LlmOutput } from "./llm/agent.ts";
+export type { LlmInput } from "./llm/input.ts";
 export { replay, type ReplayInput, type ReplayOutput } from "./replay/agent.ts";
 export {
   repoReport,

@@ -8,8 +8,11 @@ import {
   onSignals,
   watchEventLoop,
 } from "@throughline/service-kit";
-import { createWorker } from "@throughline/worker";
-import { readConfig, type RuntimeConfig } from "./config.ts";
+import { type Agent, createWorker } from "@throughline/worker";
+import { type ModelEndpoint, readConfig, type RuntimeConfig } from "./config.ts";
+import { llm } from "./llm/agent.ts";
+import { openProvider } from "./llm/provider.ts";
+import { openShell } from "./llm/shell.ts";
 import { countRuns, gaugeWorker } from "./metrics.ts";
 import { replay } from "./replay/agent.ts";
 import { repoReport } from "./repo-report/agent.ts";
@@ -29,6 +32,10 @@ async function main(config: RuntimeConfig): Promise<void> {
   if (roots.paths.length === 0)
     log.warn("TL_ALLOWED_ROOTS names no folder: agents may read nothing");
 
+  const agents = [repoReport({ roots, searchPath: config.PATH }), replay({ roots })];
+  if (config.endpoint !== undefined) agents.push(await llmOver(config.endpoint, config));
+  else log.info("llm is not offered: it needs OPENAI_MODEL, and OPENAI_API_KEY or OPENAI_BASE_URL");
+
   const broker = await openBroker({
     servers: config.TL_NATS_URL,
     name: `runtime ${node}`,
@@ -43,7 +50,7 @@ async function main(config: RuntimeConfig): Promise<void> {
   });
   const worker = createWorker({
     broker,
-    agents: [repoReport({ roots, searchPath: config.PATH }), replay({ roots })],
+    agents,
     name: node.slice(0, 40),
     capacity: config.TL_CAPACITY,
     ackWaitMs: config.TL_ACK_WAIT_MS,
@@ -93,6 +100,18 @@ async function main(config: RuntimeConfig): Promise<void> {
   await worker.start();
   if (state === "starting") state = "ready";
   log.info({ worker: worker.id, admin_port: admin.port, roots: roots.paths }, "runtime is ready");
+}
+
+async function llmOver(endpoint: ModelEndpoint, config: RuntimeConfig): Promise<Agent> {
+  const { TL_SHELL_ROOT: folder, TL_SHELL_TIMEOUT_MS: timeoutMs, PATH: searchPath } = config;
+  return llm({
+    provider: openProvider({ ...endpoint, idleMs: config.TL_LLM_IDLE_MS }),
+    defaultModel: endpoint.model,
+    tools: folder === undefined ? [] : [await openShell({ folder, timeoutMs, searchPath })],
+    maxRounds: config.TL_LLM_MAX_ROUNDS,
+    retries: config.TL_LLM_RETRIES,
+    backoffMs: config.TL_LLM_BACKOFF_MS,
+  });
 }
 
 try {

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { openAssembler, type Piece } from "../src/replay/assemble.ts";
+import { openAssembler, type Piece } from "../src/chat-stream/assemble.ts";
 import { parseChunk } from "../src/replay/chunk.ts";
 import { RECORDINGS } from "./recordings.ts";
 
@@ -18,8 +18,8 @@ describe("assembling a recording", () => {
   it("[RPL2] puts tool calls together from pieces that alternate, at the finish", () => {
     const pieces = piecesOf(readFileSync(join(RECORDINGS, "tool-call.jsonl"), "utf8"));
     expect(pieces.slice(-4)).toEqual([
-      { kind: "tool_call", name: "weather", args: { location: "San Francisco" } },
-      { kind: "tool_call", name: "weather", args: { location: "Oslo" } },
+      { kind: "tool_call", id: "call_a", name: "weather", source: '{"location": "San Francisco"}' },
+      { kind: "tool_call", id: "call_b", name: "weather", source: '{"location": "Oslo"}' },
       { kind: "finish", reason: "tool_calls" },
       {
         kind: "usage",
@@ -47,7 +47,7 @@ describe("assembling a recording", () => {
     const call = { index: 0, function: { name: "ls", arguments: '{"at": "/' } };
     const line = JSON.stringify({ model: "m", choices: [{ delta: { tool_calls: [call] } }] });
     expect(piecesOf(line)).toEqual([
-      { kind: "tool_call", name: "ls", args: '{"at": "/' },
+      { kind: "tool_call", id: "", name: "ls", source: '{"at": "/' },
       { kind: "finish", reason: "cut_off" },
     ]);
   });

@@ -13,9 +13,9 @@ import {
   type RunContext,
 } from "@throughline/worker";
 import { z } from "zod";
+import { openAssembler, parseArguments, type Piece, toolName } from "../chat-stream/assemble.ts";
 import { openPacer } from "../pace.ts";
 import type { AllowedPath, Roots } from "../roots.ts";
-import { openAssembler, type Piece } from "./assemble.ts";
 import { parseChunk } from "./chunk.ts";
 
 const CHUNKS_PER_SECOND = 50;
@@ -113,7 +113,7 @@ function openStage(ctx: RunContext): Stage {
           toolCalls++;
           return ctx.tools.record({
             name: toolName(piece.name),
-            args: piece.args,
+            args: shownArguments(piece.source),
             result: { replayed: true },
           });
         case "usage":
@@ -127,9 +127,10 @@ function openStage(ctx: RunContext): Stage {
   };
 }
 
-/** A recording is input: a name that the wire has no room for must not make the run fail. */
-function toolName(name: string): string {
-  return name.replace(/[^A-Za-z0-9_.:/-]/g, "_").slice(0, 128) || "unnamed";
+/** Broken ones are shown as they came. */
+function shownArguments(source: string): unknown {
+  const parsed = parseArguments(source);
+  return parsed.ok ? parsed.value : source;
 }
 
 async function* readLines(at: AllowedPath): AsyncGenerator<string> {
