@@ -118,7 +118,7 @@ async function start(
   if (body === null) return "";
   const parts: Uint8Array[] = [];
   let bytes = 0;
-  const reader = body.getReader();
+  const reader: ReadableStreamDefaultReader<Uint8Array> = body.getReader();
   try {
     while (bytes < MAX_ERROR_BYTES) {
       const { done, value } = await patience.during(reader.read(), idleMs);

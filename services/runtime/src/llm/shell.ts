@@ -5,7 +5,7 @@
  * Of the environment it is given nothing but where programs are, so that no setting leaks by `env`.
  */
 import { realpath, stat } from "node:fs/promises";
-import { AgentError, defineTool, type Tool, type ToolContext } from "@throughline/worker";
+import { AgentError, type Tool, type ToolContext } from "@throughline/worker";
 import { z } from "zod";
 import { errorCode } from "../roots.ts";
 import { execute } from "./execute.ts";
@@ -44,16 +44,22 @@ const GRACE_MS = 10_000;
 /** Throws when the folder is none: a typing error must not end in a shell somewhere else. */
 export async function openShell({ folder, ...rest }: ShellOptions): Promise<Tool> {
   const options = { ...rest, folder: await realFolder(folder) };
-  return defineTool({
+  const parse = (raw: unknown): z.output<typeof argsSchema> => argsSchema.parse(raw);
+  return {
     name: "shell",
     description:
       "Runs a command line with sh in a scratch folder, and gives back its exit code and what it printed. A person is asked first.",
     input_schema: INPUT_SCHEMA,
-    parse: (raw: unknown) => argsSchema.parse(raw),
-    approval: { risk: "high", description: ({ cmd }) => cmd },
+    idempotent: false,
+    approval: {
+      risk: "high",
+      description: (args) => parse(args).cmd,
+      expiresInMs: undefined,
+    },
     timeoutMs: options.timeoutMs + GRACE_MS,
-    run: ({ cmd }, ctx) => run(cmd, ctx, options),
-  });
+    parse,
+    run: (args, ctx) => run(parse(args).cmd, ctx, options),
+  };
 }
 
 async function realFolder(named: string): Promise<string> {
@@ -77,7 +83,7 @@ async function run(cmd: string, ctx: ToolContext, options: ShellOptions): Promis
       env: { PATH: options.searchPath, HOME: options.folder, LANG: "C.UTF-8", TERM: "dumb" },
       timeoutMs: options.timeoutMs,
       signal: ctx.signal,
-      onOutput: output.add,
+      onOutput: (bytes, from) => output.add(bytes, from),
     });
     if (end.kind === "not_started")
       throw new AgentError("shell_failed", "the shell can't be started", { cause: end.cause });

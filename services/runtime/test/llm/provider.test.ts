@@ -8,7 +8,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import type { Piece } from "../../src/chat-stream/assemble.ts";
 import { openProvider, type Provider } from "../../src/llm/provider.ts";
 import { realRecordings } from "../recordings.ts";
-import { type Answer, inPieces, type LlmServer, startLlmServer } from "./server.ts";
+import { type Answer, CUT, HANG, inPieces, type LlmServer, startLlmServer } from "./server.ts";
 import { answering, calls, DONE, finish, says, sse, thinks, usage } from "./wire.ts";
 
 const KEY = "sk-very-secret";
@@ -152,8 +152,8 @@ describe("a provider's answer", () => {
 
   it("[LLW3] is whole when the connection breaks after its finish, or stays open without a word", async () => {
     server.will(
-      { parts: [sse([says("all"), finish()]), "cut"] },
-      { parts: [sse([says("all"), finish()]), "hang"] },
+      { parts: [sse([says("all"), finish()]), CUT] },
+      { parts: [sse([says("all"), finish()]), HANG] },
     );
     expect(finishOf(await all())).toEqual(["stop"]);
     const patient = openProvider({ baseUrl: server.url, apiKey: KEY, idleMs: 200 });
@@ -161,8 +161,8 @@ describe("a provider's answer", () => {
   });
 
   it.each<[string, Answer]>([
-    ["the connection breaks", { parts: [sse([says("ha")]), "cut"] }],
-    ["the connection breaks within a line", { parts: [sse([says("ha")]), 'data: {"choi', "cut"] }],
+    ["the connection breaks", { parts: [sse([says("ha")]), CUT] }],
+    ["the connection breaks within a line", { parts: [sse([says("ha")]), 'data: {"choi', CUT] }],
     ["the body just ends", { parts: [sse([says("ha")])] }],
     ["the body ends within a line", { parts: [sse([says("ha")]), 'data: {"choi'] }],
     ["the body is empty", { parts: [] }],
@@ -310,7 +310,7 @@ describe("a request", () => {
   it("[LLW7] is given up when the provider says nothing for too long, before its answer and within", async () => {
     const hasty = openProvider({ baseUrl: server.url, apiKey: KEY, idleMs: 150 });
     const never = new Promise(() => undefined);
-    server.will({ parts: [sse([says("ha")]), "hang"] }, () => ({ parts: [{ until: never }] }));
+    server.will({ parts: [sse([says("ha")]), HANG] }, () => ({ parts: [{ until: never }] }));
     for (let i = 0; i < 2; i++)
       expect(await failure(hasty)).toMatchObject({ code: "provider_silent", retryable: true });
   });
@@ -329,7 +329,7 @@ describe("a request", () => {
   });
 
   it("[LLW7] ends with the run's signal, before the answer and within, and the provider sees it go", async () => {
-    for (const parts of [["hang"], [sse([says("ha")]), "hang"]] as const) {
+    for (const parts of [[HANG], [sse([says("ha")]), HANG]] as const) {
       server.reset();
       server.will({ parts });
       const stop = new AbortController();
@@ -344,7 +344,7 @@ describe("a request", () => {
   });
 
   it("[LLW7] ends when nobody reads on", async () => {
-    server.will({ parts: [sse([says("ha")]), "hang"] });
+    server.will({ parts: [sse([says("ha")]), HANG] });
     for await (const piece of provider.ask({}, new AbortController().signal)) {
       expect(piece.kind).toBe("text");
       break;

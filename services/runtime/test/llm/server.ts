@@ -7,11 +7,12 @@ export type Part = string | Uint8Array | Control;
 
 export type Control =
   /** Goes on when the promise is fulfilled. */
-  | { readonly until: Promise<unknown> }
-  /** The connection is destroyed. */
-  | "cut"
-  /** Nothing more comes, and the connection stays. */
-  | "hang";
+  { readonly until: Promise<unknown> } | { readonly does: "cut" | "hang" };
+
+/** The connection is destroyed. */
+export const CUT: Control = { does: "cut" };
+/** Nothing more comes, and the connection stays. */
+export const HANG: Control = { does: "hang" };
 
 export interface Answer {
   readonly status?: number;
@@ -95,15 +96,16 @@ async function send(response: ServerResponse, answer: Answer): Promise<void> {
   });
   response.flushHeaders();
   for (const part of answer.parts) {
-    if (part === "hang") return;
-    if (part === "cut") {
+    if (part === HANG) return;
+    if (part === CUT) {
       // What was written before is on its way first.
       await new Promise((resolve) => response.write("", resolve));
       response.destroy();
       return;
     }
     if (typeof part === "object" && "until" in part) await part.until;
-    else await new Promise((resolve) => response.write(part, resolve));
+    else if (typeof part === "string" || part instanceof Uint8Array)
+      await new Promise((resolve) => response.write(part, resolve));
     if (response.destroyed) return;
   }
   response.end();
