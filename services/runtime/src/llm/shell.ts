@@ -5,7 +5,7 @@
  * Of the environment it is given nothing but where programs are, so that no setting leaks by `env`.
  */
 import { realpath, stat } from "node:fs/promises";
-import { AgentError, type Tool, type ToolContext } from "@throughline/worker";
+import { AgentError, defineTool, type Tool, type ToolContext } from "@throughline/worker";
 import { z } from "zod";
 import { errorCode } from "../roots.ts";
 import { execute } from "./execute.ts";
@@ -44,22 +44,16 @@ const GRACE_MS = 10_000;
 /** Throws when the folder is none: a typing error must not end in a shell somewhere else. */
 export async function openShell({ folder, ...rest }: ShellOptions): Promise<Tool> {
   const options = { ...rest, folder: await realFolder(folder) };
-  const parse = (raw: unknown): z.output<typeof argsSchema> => argsSchema.parse(raw);
-  return {
+  return defineTool({
     name: "shell",
     description:
       "Runs a command line with sh in a scratch folder, and gives back its exit code and what it printed. A person is asked first.",
     input_schema: INPUT_SCHEMA,
-    idempotent: false,
-    approval: {
-      risk: "high",
-      description: (args) => parse(args).cmd,
-      expiresInMs: undefined,
-    },
+    parse: (raw) => argsSchema.parse(raw),
+    approval: { risk: "high", description: ({ cmd }) => cmd },
     timeoutMs: options.timeoutMs + GRACE_MS,
-    parse,
-    run: (args, ctx) => run(parse(args).cmd, ctx, options),
-  };
+    run: ({ cmd }, ctx) => run(cmd, ctx, options),
+  });
 }
 
 async function realFolder(named: string): Promise<string> {
