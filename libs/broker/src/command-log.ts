@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import type { Command } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
+import { noticeCancel } from "./cancel-notices.ts";
 import {
   type CommandSink,
   CommandTail,
@@ -71,6 +72,8 @@ export class CommandLog {
       PUBLISH_MS,
     );
     if (outcome.kind === "stored") {
+      // Also for a duplicate: whoever stored it may have died before it could say so.
+      if (command.type === "run.cancel") noticeCancel(this.#broker.nc, ref);
       if (!outcome.duplicate) return { outcome: "stored", streamSeq: outcome.streamSeq };
       return this.#compare(shard, outcome.streamSeq, hash);
     }

@@ -38,6 +38,9 @@ export interface QueuedRun {
   readonly event: DurableEvent<"run.queued">;
 }
 
+/** A job that has expired can only be known from a snapshot. */
+type KnownJob = Omit<QueuedRun, "event"> & Partial<Pick<QueuedRun, "event">>;
+
 function parseJson(text: string, where: string): unknown {
   try {
     return JSON.parse(text);
@@ -100,7 +103,7 @@ export async function recover(
   broker: RecoverBroker,
   snapshots: Pick<SnapshotStore, "read">,
   ref: RunRef,
-  queued: QueuedRun,
+  queued: KnownJob,
 ): Promise<RecoveredRun | "ended"> {
   // The snapshot first: read after the last message, it could be ahead of it.
   const snapshot = await snapshots.read(ref, "leader");
@@ -118,7 +121,8 @@ export async function recover(
   // From the snapshot's own message on, inclusive: it need not cover all lines of it.
   const after =
     held && snapshot ? Math.max(queued.streamSeq, snapshot.streamSeq - 1) : queued.streamSeq;
-  const begin = held ?? reduce(initialRunState(ref.run), queued.event);
+  const begin = held ?? (queued.event && reduce(initialRunState(ref.run), queued.event));
+  if (!begin) throw new LogCorrupt(`the job of ${ref.run} has expired, and no snapshot is there`);
   const { state, reached } = await readUpTo(broker, ref, begin, after, last);
   return {
     state,

@@ -7,30 +7,36 @@ import { eventSubject, streamName } from "./subjects.ts";
 /** What the leader has of a run at one moment. */
 export interface Standing {
   /** The run's job as stored; undefined once it has expired. */
-  readonly job: { readonly streamSeq: number; readonly epoch: string } | undefined;
+  readonly job: (Job & { readonly body: Uint8Array }) | undefined;
   /** The last message after the job, if there is any. */
   readonly last: LogMessage | undefined;
 }
 
-/** Both subjects are asked of the leader: a replica's "not there" may be stale. Rejects with BrokerUnavailable. */
+/**
+ * Both subjects are asked of the leader: a replica's "not there" may be stale. `agent`: the job's, where it
+ * is known. Rejects with BrokerUnavailable.
+ */
 export async function readStanding(
   broker: Pick<Broker, "nc" | "shardOf">,
   ref: RunRef,
-  agent: string,
+  agent?: string,
 ): Promise<Standing> {
   const shard = broker.shardOf(ref.session);
   const stream = streamName.events(shard);
   const [job, last] = await Promise.all([
-    leaderRead(broker.nc, stream, { last_by_subj: eventSubject.q(ref, shard, agent) }),
+    leaderRead(broker.nc, stream, {
+      last_by_subj:
+        agent === undefined ? eventSubject.anyQ(ref, shard) : eventSubject.q(ref, shard, agent),
+    }),
     leaderRead(broker.nc, stream, { last_by_subj: eventSubject.e(ref, shard) }),
   ]);
   return {
-    job: job && { streamSeq: job.streamSeq, epoch: job.headers.get(H.epoch) },
+    job: job && { streamSeq: job.streamSeq, epoch: job.headers.get(H.epoch), body: job.body },
     last: last && logMessage(last.subject, last.streamSeq, last.headers, last.body),
   };
 }
 
-/** The job that was delivered. */
+/** A run's job, by where it is stored and of which incarnation it is. */
 export interface Job {
   readonly streamSeq: number;
   readonly epoch: string;

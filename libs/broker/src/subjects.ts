@@ -70,6 +70,9 @@ export const sweepFilter = (shard: number): string => `tl.ev.${shard}.*.*.*.q.*`
 /** Where a worker is asked whether it still holds a run. */
 export const ownerSubject = (worker: string): string => `tl.ctl.owner.${worker}`;
 
+/** Where sweeps hear that a cancellation was stored. */
+export const CANCEL_SUBJECT = "tl.ctl.cancel";
+
 export interface EventAddress extends RunRef {
   readonly shard: number;
   readonly lane: "q" | "e";

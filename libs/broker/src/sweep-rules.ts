@@ -26,17 +26,23 @@ export function dueAt(job: SweepJob, queueTimeoutMs: number): number {
 
 /**
  * Pure: what becomes of a job that is due. Whatever incarnation the unfinished events are of,
- * the deadline ends them: that is how a run whose job was lost is still bounded.
+ * the deadline ends them: that is how a run whose job was lost is still bounded. A run that was begun has
+ * `graceMs` more: its owner ends it at the deadline too, and knows more of how it stands.
  */
-export function sweepVerdict(job: SweepJob, standing: Standing, now: number): SweepVerdict {
+export function sweepVerdict(
+  job: SweepJob,
+  standing: Standing,
+  now: number,
+  graceMs: number,
+): SweepVerdict {
   const { last } = standing;
   if (last?.end) return { kind: "over" };
   const stored = standing.job?.streamSeq === job.streamSeq && standing.job.epoch === job.epoch;
   // Without events, only the stored job itself counts: one that was stored anew comes by itself.
   if (!last && !stored) return { kind: "over" };
-  if (now >= job.deadline) return { kind: "fail", code: "deadline" };
-  if (last) return { kind: "later", at: job.deadline };
-  return { kind: "unbegun" };
+  const endsAt = last ? job.deadline + graceMs : job.deadline;
+  if (now >= endsAt) return { kind: "fail", code: "deadline" };
+  return last ? { kind: "later", at: endsAt } : { kind: "unbegun" };
 }
 
 /**

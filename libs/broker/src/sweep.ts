@@ -1,13 +1,13 @@
-import { FAILURE_CODES, type FailureCode } from "@throughline/protocol";
+import type { FailureCode } from "@throughline/protocol";
 import { AgentDirectory } from "./agent-directory.ts";
 import type { Broker } from "./broker.ts";
+import { CancelledRuns } from "./cancelled-runs.ts";
 import type { JobConsumer } from "./consumer.ts";
 import { confirm, type Delivery, InProgress, nakOf } from "./delivery.ts";
-import { type BrokerMisfit, FencedError } from "./errors.ts";
+import type { BrokerMisfit } from "./errors.ts";
 import { H } from "./headers.ts";
 import type { RunRef } from "./ids.ts";
 import { JobLanes } from "./job-lanes.ts";
-import { openRunWriter } from "./run-writer.ts";
 import { readStanding, type Standing } from "./standing.ts";
 import { parseEventSubject, streamName, sweepFilter } from "./subjects.ts";
 import {
@@ -15,15 +15,21 @@ import {
   dueAt,
   type Outcome,
   type SweepJob,
+  type SweepVerdict,
   sweepVerdict,
   unbegunVerdict,
 } from "./sweep-rules.ts";
+import { type EndingSweep, endRun } from "./swept-end.ts";
 
 export interface SweepOptions {
   readonly worker: string;
   /** How long a run may wait for a worker before it is asked whether any offers its agent, in ms. */
   readonly queueTimeoutMs: number;
   readonly ackWaitMs: number;
+  /** How long after the deadline a run's owner may still end it itself, in ms (default 5,000). */
+  readonly graceMs?: number;
+  /** How long after a queued run was cancelled a worker may still take it up, in ms (default 2,000). */
+  readonly takeUpMs?: number;
   /** Which agents are offered (default: the directory with its default times). */
   readonly agents?: Pick<AgentDirectory, "ttlMs" | "offered">;
   readonly onWarning?: (text: string, cause?: unknown) => void;
@@ -35,7 +41,8 @@ const SWEEP_CONSUMER = "sweep";
 const EXPIRES_MS = 5_000;
 const RETRY_MS = 2_000;
 const CONFIRM_MS = 5_000;
-const APPEND_MS = 20_000;
+const GRACE_MS = 5_000;
+const TAKE_UP_MS = 2_000;
 /** Node's timers take no more than 24 days and fire at once beyond; what is woken early looks and waits on. */
 const TIMER_CAP_MS = 24 * 60 * 60_000;
 /** For a job without a deadline header, which no edge of ours writes. */
@@ -61,6 +68,8 @@ export class Sweep {
   readonly #confirmMs: number;
   readonly #absences: Absences;
   readonly #progress: InProgress;
+  readonly #ending: EndingSweep;
+  readonly #cancelled: CancelledRuns;
   readonly #lanes: JobLanes[];
   readonly #unwatch: () => void;
   readonly #stopping: AbortController = new AbortController();
@@ -74,6 +83,11 @@ export class Sweep {
     this.#confirmMs = this.#agents.ttlMs / 2;
     this.#absences = new Absences(this.#confirmMs);
     this.#progress = new InProgress(broker, options.ackWaitMs);
+    this.#ending = { broker, worker: options.worker, warn: (...what) => this.#warn(...what) };
+    this.#cancelled = new CancelledRuns(this.#ending, {
+      agents: this.#agents,
+      takeUpMs: options.takeUpMs ?? TAKE_UP_MS,
+    });
     this.#unwatch = broker.onConnection((state) => {
       if (state === "up") this.#progress.beat();
     });
@@ -86,7 +100,7 @@ export class Sweep {
   async stop(): Promise<void> {
     this.#stopping.abort();
     await Promise.all(this.#lanes.map((lanes) => lanes.stop()));
-    await Promise.all(this.#atWork);
+    await Promise.all([...this.#atWork, this.#cancelled.close()]);
     for (const timer of this.#watched.values()) clearTimeout(timer);
     this.#progress.close();
     this.#unwatch();
@@ -158,7 +172,7 @@ export class Sweep {
         case "over":
           return "+ACK";
         case "fail":
-          if (await this.#fail(job, standing, verdict.code)) return "+ACK";
+          if (await this.#end(job, standing, verdict.code)) return "+ACK";
           until = Date.now(); // somebody wrote first: look again
           continue;
         case "hold":
@@ -171,8 +185,9 @@ export class Sweep {
   }
 
   async #judge(job: Swept, standing: Standing): Promise<Outcome> {
-    const verdict = sweepVerdict(job, standing, Date.now());
+    const verdict = this.#verdict(job, standing);
     if (verdict.kind !== "unbegun") return verdict;
+    if (await this.#end(job, standing)) return { kind: "over" };
     const offered = await this.#agents.offered(job.agent);
     const now = Date.now();
     return unbegunVerdict(job, this.#absences.look(job.agent, offered, now), now, {
@@ -224,11 +239,11 @@ export class Sweep {
 
   async #endWatched(job: Swept): Promise<void> {
     const standing = await readStanding(this.#broker, job.ref, job.agent);
-    const verdict = sweepVerdict(job, standing, Date.now());
+    const verdict = this.#verdict(job, standing);
     switch (verdict.kind) {
       case "fail":
         // Refused: somebody has written meanwhile, perhaps the terminal.
-        if (!(await this.#fail(job, standing, verdict.code))) this.#watch(job, Date.now());
+        if (!(await this.#end(job, standing, verdict.code))) this.#watch(job, Date.now());
         return;
       case "later":
         this.#watch(job, verdict.at);
@@ -238,30 +253,13 @@ export class Sweep {
     }
   }
 
-  /** Appends the terminal behind what the leader has. False: somebody else has written meanwhile. */
-  async #fail(job: Swept, standing: Standing, code: FailureCode): Promise<boolean> {
-    const { last } = standing;
-    const writer = openRunWriter(this.#broker, {
-      ref: job.ref,
-      epoch: last?.epoch ?? job.epoch,
-      attempt: (last?.attempt ?? 0) + 1,
-      // Not the worker's own name: its queue must see that one of its runs was ended by another.
-      worker: `sweep:${this.#options.worker}`,
-      patienceMs: APPEND_MS,
-      position: last
-        ? { seq: last.lastSeq, streamSeq: last.streamSeq, eSeq: last.streamSeq, cmd: last.cmd }
-        : { seq: 1, streamSeq: job.streamSeq, eSeq: 0, cmd: 0 },
-    });
-    const { retryable, summary } = FAILURE_CODES[code];
-    try {
-      await writer.append({ type: "run.failed", payload: { code, message: summary, retryable } });
-      return true;
-    } catch (error) {
-      if (error instanceof FencedError) return false;
-      throw error;
-    } finally {
-      writer.discard();
-    }
+  #verdict(job: Swept, standing: Standing): SweepVerdict {
+    return sweepVerdict(job, standing, Date.now(), this.#options.graceMs ?? GRACE_MS);
+  }
+
+  /** False: there is nothing to end it for, or somebody else has written meanwhile. */
+  async #end(run: Swept, standing: Standing, code?: FailureCode): Promise<boolean> {
+    return (await endRun(this.#ending, run, standing, code)) === "ended";
   }
 }
 

@@ -133,7 +133,8 @@ describe("consumer settings", () => {
 });
 
 describe("what the log says of a job", () => {
-  const job = { streamSeq: 10, epoch: "e1" };
+  const body = new Uint8Array();
+  const job = { streamSeq: 10, epoch: "e1", body };
 
   test.each([
     ["nothing written", { job, last: undefined }, "fresh"],
@@ -145,8 +146,16 @@ describe("what the log says of a job", () => {
       "ended",
     ],
     ["the job has expired", { job: undefined, last: last({}) }, "stale"],
-    ["the job was stored anew", { job: { streamSeq: 30, epoch: "e2" }, last: undefined }, "stale"],
-    ["the stream was made anew", { job: { streamSeq: 10, epoch: "e2" }, last: undefined }, "stale"],
+    [
+      "the job was stored anew",
+      { job: { streamSeq: 30, epoch: "e2", body }, last: undefined },
+      "stale",
+    ],
+    [
+      "the stream was made anew",
+      { job: { streamSeq: 10, epoch: "e2", body }, last: undefined },
+      "stale",
+    ],
     ["another incarnation wrote", { job, last: last({ epoch: "e0" }) }, "foreign"],
   ])("[QUE4] [QUE14] %s: %s", (_what, standing, kind) => {
     expect(standingVerdict(job, standing).kind).toBe(kind);
@@ -155,7 +164,7 @@ describe("what the log says of a job", () => {
 
 describe("sweeping", () => {
   const job = { streamSeq: 10, epoch: "e1", queuedAt: 1_000, deadline: 9_000 };
-  const stored = { streamSeq: 10, epoch: "e1" };
+  const stored = { streamSeq: 10, epoch: "e1", body: new Uint8Array() };
 
   test("[SWP1] a job is due after its time in the queue, or at its deadline if that is earlier", () => {
     expect(dueAt(job, 3_000)).toBe(4_000);
@@ -172,33 +181,39 @@ describe("sweeping", () => {
       9_000,
       { kind: "fail", code: "deadline" },
     ],
-    ["at work", { job: stored, last: last({}) }, 8_999, { kind: "later", at: 9_000 }],
+    ["at work", { job: stored, last: last({}) }, 8_999, { kind: "later", at: 9_500 }],
     [
       "at work at its deadline",
       { job: stored, last: last({}) },
-      9_000,
+      9_499,
+      { kind: "later", at: 9_500 },
+    ],
+    [
+      "at work after its grace",
+      { job: stored, last: last({}) },
+      9_500,
       { kind: "fail", code: "deadline" },
     ],
     [
       "job expired, at work",
       { job: undefined, last: last({}) },
       8_999,
-      { kind: "later", at: 9_000 },
+      { kind: "later", at: 9_500 },
     ],
     [
       "job expired, past it",
       { job: undefined, last: last({}) },
-      9_001,
+      9_501,
       { kind: "fail", code: "deadline" },
     ],
     [
       "foreign, past it",
       { job: stored, last: last({ epoch: "e0" }) },
-      9_001,
+      9_501,
       { kind: "fail", code: "deadline" },
     ],
-  ])("[SWP2] [SWP3] [SWP4] %s", (_what, standing, now, verdict) => {
-    expect(sweepVerdict(job, standing, now)).toEqual(verdict);
+  ])("[SWP2] [SWP3] [SWP4] [SWP8] %s", (_what, standing, now, verdict) => {
+    expect(sweepVerdict(job, standing, now, 500)).toEqual(verdict);
   });
 
   test("[SWP2] an agent is missing only when it was missing a heartbeat ago as well", () => {

@@ -16,6 +16,8 @@ import { ACK_WAIT_MS, freshAgent, jobsLeft, type TestWorker, testWorker } from "
 
 const TTL_MS = 600;
 const QUEUE_TIMEOUT_MS = 300;
+const GRACE_MS = 200;
+const TAKE_UP_MS = 200;
 
 let nats: NatsServer;
 let edge: Broker;
@@ -49,6 +51,8 @@ async function sweep(
     worker: "w_sweep",
     queueTimeoutMs: QUEUE_TIMEOUT_MS,
     ackWaitMs: ACK_WAIT_MS,
+    graceMs: GRACE_MS,
+    takeUpMs: TAKE_UP_MS,
     agents: new AgentDirectory(broker, { ttlMs: TTL_MS }),
     onWarning: (text) => warnings.push(text),
     ...over,
