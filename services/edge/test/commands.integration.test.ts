@@ -222,6 +222,34 @@ describe("steering", () => {
     ).toMatchObject({ code: "not_allowed" });
   });
 
+  test("[EXEC7] [C24] a start and its cancel sent in one breath, and nobody stays: both are stored", async () => {
+    const session = await stage.session(edge);
+    const startId = freshId();
+    const client = await stage.connected(edge);
+    client.send(start(session, startId));
+    const cancel = { type: "run.cancel", session_id: session, payload: { start_id: startId } };
+    client.send({ ...cancel, id: freshId() });
+    client.close();
+    const run = deriveRunId({ tenant: "acme", user: "ann", session, id: startId });
+    const ref = { tenant: "acme", session, run };
+    const stored = await eventually(async () => (await storedCommands(ref))[0] ?? false);
+    expect(stored.command).toMatchObject({ type: "run.cancel" });
+    const after = await stage.connected(other);
+    expect(await after.subscribe(ref)).toMatchObject({ recovered: true });
+  });
+
+  test("[EXEC11] a stored command says when the edge took it", async () => {
+    const session = await stage.session(edge);
+    const { ref } = await stage.run(session);
+    const client = await stage.connected(edge);
+    const before = Date.now();
+    const to = { session_id: session, run_id: ref.run };
+    await client.ask({ type: "run.interrupt", ...to });
+    const [stored] = await storedCommands(ref);
+    expect(stored?.at).toBeGreaterThanOrEqual(before);
+    expect(stored?.at).toBeLessThanOrEqual(Date.now());
+  });
+
   test("[CON7] a command finds what the one before it on the connection has made, without waiting for its answer", async () => {
     const session = await stage.session(edge);
     const client = await stage.connected(edge);

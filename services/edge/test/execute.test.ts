@@ -101,6 +101,34 @@ describe("carrying out a command", () => {
   });
 });
 
+describe("starting a run", () => {
+  const start: CommandOf<"run.start"> = {
+    type: "run.start",
+    id: "c1",
+    session_id: "s",
+    payload: { agent: "a", input: 1 },
+  };
+  const stored = { start: () => Promise.resolve({ outcome: "stored", streamSeq: 1, epoch: "e" }) };
+
+  test("[EXEC12] an index that fails or hangs holds up no start", async () => {
+    const events = Object.assign(
+      new FakeEvents(),
+      stored as Pick<CommandServices["events"], "start">,
+    );
+    const failing = services({ events, runIndex: { put: () => Promise.reject(new Error("no")) } });
+    expect(await execute(failing.services, ANN, start)).toMatchObject({ ok: true });
+    expect(failing.logged).toHaveLength(1);
+    const hanging = services({ events, runIndex: { put: () => new Promise(() => undefined) } });
+    expect(await execute(hanging.services, ANN, start)).toMatchObject({ ok: true });
+  });
+
+  test("[EXEC10] [EXEC4] a large input that cannot be stored starts nothing", async () => {
+    const away = Object.assign(new Error("no answer"), { name: "BrokerUnavailable" });
+    const { services: s } = services({ offload: () => Promise.reject(away) });
+    expect(await execute(s, ANN, start)).toMatchObject({ ok: false, code: "unavailable" });
+  });
+});
+
 describe("session records", () => {
   test("[SUB3] are asked for once at a time, kept for moments, and a miss is never kept", async () => {
     let now = 0;

@@ -1,6 +1,7 @@
 import {
   bodyHash,
   type Broker,
+  type BrokerOptions,
   openBroker,
   openRunWriter,
   type RunRef,
@@ -12,6 +13,8 @@ import { randomBytes } from "node:crypto";
 import { createConnection } from "node:net";
 import { WebSocket } from "ws";
 import { type Edge, type EdgeOptions, startEdge } from "../src/edge.ts";
+import { Reads } from "../src/fanout/reads.ts";
+import { type RunAt, RunStates } from "../src/runs/run-states.ts";
 import { loadUws } from "../src/transport/uws.ts";
 
 export interface Frame {
@@ -54,9 +57,9 @@ export class Stage {
     this.broker = broker;
   }
 
-  static async open(): Promise<Stage> {
+  static async open(options: Partial<BrokerOptions> = {}): Promise<Stage> {
     const nats = await startNats();
-    return new Stage(nats, await connect(nats, "worker"));
+    return new Stage(nats, await connect(nats, "worker", options));
   }
 
   async edge(options: Partial<EdgeOptions> = {}): Promise<Edge> {
@@ -124,6 +127,17 @@ export class Stage {
     return { ref, writer: await this.writer(ref, started.epoch, started.streamSeq) };
   }
 
+  /** What a worker does every 200 events: the run's state as of now becomes its snapshot. */
+  async snapshot(ref: RunRef, writer: RunWriter): Promise<RunAt> {
+    const { events, snapshots } = this.broker;
+    const at = await new RunStates(events, snapshots, new Reads(8)).current(ref);
+    if (at === undefined) throw new Error("nothing is stored of the run");
+    const { state, streamSeq, epoch } = at;
+    const mark = { seq: state.seq, streamSeq, epoch, attempt: 1, cmd: 0 };
+    await snapshots.write(ref, { state, ...mark, writer: writer.writer });
+    return at;
+  }
+
   writer(ref: RunRef, epoch: string, streamSeq: number): Promise<RunWriter> | RunWriter {
     return openRunWriter(this.broker, {
       ref,
@@ -168,8 +182,12 @@ export function publishRaw(
   });
 }
 
-function connect(nats: NatsServer, name: string): Promise<Broker> {
-  return openBroker({ servers: [nats.url], name, shards: 2 });
+function connect(
+  nats: NatsServer,
+  name: string,
+  options: Partial<BrokerOptions> = {},
+): Promise<Broker> {
+  return openBroker({ servers: [nats.url], name, shards: 2, ...options });
 }
 
 let ids = 0;

@@ -78,14 +78,22 @@ export async function storeRun(
   return { ok: true, kind: "started", run: ref.run, duplicate, cursor };
 }
 
+/** An index that does not answer must not hold up a start that is stored. */
+const NOTE_MS = 1_000;
+
 /**
  * For the session's list of runs. It may fail: the run is started, its worker notes it again, and
  * whoever needs to know all runs asks the log.
  */
-async function noteRun(services: CommandServices, entry: RunEntry): Promise<void> {
-  try {
-    await services.runIndex.put(entry);
-  } catch (error) {
+function noteRun(services: CommandServices, entry: RunEntry): Promise<void> {
+  const noted = services.runIndex.put(entry).catch((error: unknown) => {
     services.log.warn({ err: error, run: entry.run }, "a started run is not in its session's list");
-  }
+  });
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, NOTE_MS);
+    void noted.then(() => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
 }
