@@ -116,7 +116,7 @@ export async function startEdge(
     list: (ref) => broker.runs.list(ref, Infinity),
     logged: (ref) => broker.events.runs(ref),
   };
-  const views = new SessionViews(runs, states);
+  const views = new SessionViews(runs, states, log);
   const memberships = new MembershipLists(broker.sessionIndex);
   const commands: CommandServices = {
     events: broker.events,

@@ -44,6 +44,7 @@ export class Fixture {
   readonly index: RunEntry[] = [];
   readonly sources: StateSources;
   readonly reported: Error[] = [];
+  readonly logged: object[] = [];
   time = 0;
 
   constructor(limits: Partial<FanoutLimits> = {}, budgetBytes = 64 * 1024 * 1024) {
@@ -70,7 +71,10 @@ export class Fixture {
       logged: () => Promise.resolve(this.log.runs()),
     };
     const states = new RunStates(this.log, snapshots, this.node.reads);
-    this.sources = { snapshots, views: new SessionViews(runs, states) };
+    this.sources = {
+      snapshots,
+      views: new SessionViews(runs, states, { error: (fields) => void this.logged.push(fields) }),
+    };
   }
 
   async follow(filter: LogFilter, options: FollowOptions = {}): Promise<Follower> {

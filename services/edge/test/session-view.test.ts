@@ -62,6 +62,18 @@ describe("a session as of one place", () => {
     await expect(never).rejects.toMatchObject({ name: "HubBehind" });
   });
 
+  test("[VIEW7] a run that cannot be read is left out, and said in the log", async () => {
+    const f = new Fixture();
+    f.log.append("good", 1);
+    const bad = f.log.append("bad", 1);
+    f.log.messages[1] = { ...bad, body: Buffer.from('{"type":"run.queued","seq":1}') };
+    const hub = await f.hubs.acquire(SESSION);
+    if (hub === undefined) throw new Error("a session always has a hub");
+    const { snapshots } = await f.sources.views.of(hub);
+    expect(snapshots.map(({ run }) => run)).toEqual(["good"]);
+    expect(f.logged).toMatchObject([{ run: "bad" }]);
+  });
+
   test("[VIEW4] so much is sent along; the states of further runs are fetched, unfinished ones last", async () => {
     const f = new Fixture();
     const runs = Array.from({ length: 6 }, (_, i) => `r${i}`);
@@ -144,6 +156,7 @@ describe("the state of a run", () => {
     const views = new SessionViews(
       { list: () => Promise.resolve([entry("r", 1)]), logged: () => Promise.resolve(["r"]) },
       states,
+      { error: () => undefined },
     );
     const hub = await f.hubs.acquire(SESSION);
     if (hub === undefined) throw new Error("a session always has a hub");

@@ -67,7 +67,7 @@ export async function setMember(
 }
 
 /** Pure. The maker of the session is not listed, and stays. */
-export function withMember(record: SessionRecord, { user, role }: Change): SessionRecord {
+function withMember(record: SessionRecord, { user, role }: Change): SessionRecord {
   if (record.owner === user) return record;
   const { [user]: _before, ...others } = record.members;
   return { ...record, members: role === null ? others : { ...others, [user]: role } };

@@ -12,7 +12,7 @@ export interface RunSnapshot {
 const FRAME_ROOM = 1_024;
 
 /** Where a state that does not fit into a frame is fetched: it answers with the state of that moment. */
-export function stateUrl(session: string, run: string): string {
+function stateUrl(session: string, run: string): string {
   return `/v1/sessions/${session}/runs/${run}`;
 }
 

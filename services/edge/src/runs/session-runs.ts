@@ -9,7 +9,7 @@ export interface RunSource {
 }
 
 /** Of finished runs, so many are shown to who comes to a session. */
-export const NEWEST_RUNS = 20;
+const NEWEST_RUNS = 20;
 
 /**
  * Pure: the runs of a session that somebody who comes to it is shown, unfinished ones first, then

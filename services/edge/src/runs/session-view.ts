@@ -1,8 +1,9 @@
-import type { SessionRef } from "@throughline/broker";
+import type { RunRef, SessionRef } from "@throughline/broker";
 import { MAX_FRAME_BYTES } from "@throughline/protocol";
 import type { RunSnapshot } from "../fanout/run-snapshot.ts";
 import { HubBehind, type SessionView, type Standing } from "../fanout/start.ts";
-import { cursorOf, isOver, type RunAt, type RunStates } from "./run-states.ts";
+import type { Log } from "../log.ts";
+import { cursorOf, isOver, type RunAt, type RunStates, RunUnreadable } from "./run-states.ts";
 import { type RunSource, shownRuns } from "./session-runs.ts";
 
 /** Over it, further states are fetched by those who want them: 20 large runs are not pushed to a phone. */
@@ -21,12 +22,14 @@ const TRIES = 4;
 export class SessionViews {
   readonly #runs: RunSource;
   readonly #states: RunStates;
+  readonly #log: Pick<Log, "error">;
   /** Who comes while a view is being made has it too: after a restart many come to one session. */
   readonly #making: Map<Standing, Promise<SessionView>> = new Map();
 
-  constructor(runs: RunSource, states: RunStates) {
+  constructor(runs: RunSource, states: RunStates, log: Pick<Log, "error">) {
     this.#runs = runs;
     this.#states = states;
+    this.#log = log;
   }
 
   /** Rejects with BrokerUnavailable or HubBehind. */
@@ -51,11 +54,7 @@ export class SessionViews {
       if (ahead <= place.streamSeq) {
         const states = await Promise.all(
           runs.map(async (run) => {
-            const at = await this.#states.advanced(
-              { ...ref, run },
-              bases.get(run),
-              place.streamSeq,
-            );
+            const at = await this.#stateAt({ ...ref, run }, bases.get(run), place.streamSeq);
             return at && { run, at };
           }),
         );
@@ -67,6 +66,21 @@ export class SessionViews {
       if (!(await reader.reach(ahead))) break;
     }
     throw new HubBehind(`session ${session}: its snapshots are ahead of what this node has seen`);
+  }
+
+  /** One run that cannot be read takes no other from who comes to their session. */
+  async #stateAt(
+    ref: RunRef,
+    base: RunAt | undefined,
+    streamSeq: number,
+  ): Promise<RunAt | undefined> {
+    try {
+      return await this.#states.advanced(ref, base, streamSeq);
+    } catch (error) {
+      if (!(error instanceof RunUnreadable)) throw error;
+      this.#log.error({ err: error, run: ref.run }, "a run is left out: it cannot be read");
+      return undefined;
+    }
   }
 
   async #shown(ref: SessionRef): Promise<readonly string[]> {
