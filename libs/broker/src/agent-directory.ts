@@ -1,5 +1,6 @@
 import type { Broker } from "./broker.ts";
 import { Bucket } from "./bucket.ts";
+import type { RawMessage } from "./direct-read.ts";
 import { leaderRead } from "./leader-read.ts";
 import { publishAcked } from "./publish.ts";
 
@@ -148,7 +149,7 @@ export class AgentDirectory {
       const query = { last_by_subj: subject };
       const raw = await leaderRead(this.#broker.nc, this.#bucket.stream, query);
       if (!raw) continue;
-      const value: unknown = JSON.parse(Buffer.from(raw.body).toString("utf8"));
+      const value = this.#parse(raw);
       if (typeof value !== "object" || value === null) continue;
       const description: unknown = Reflect.get(value, "description");
       const examples: unknown = Reflect.get(value, "examples");
@@ -158,6 +159,17 @@ export class AgentDirectory {
       };
     }
     return undefined;
+  }
+
+  /** One worker that announces nonsense must not take the list from everybody. */
+  #parse(raw: RawMessage): unknown {
+    try {
+      const value: unknown = JSON.parse(Buffer.from(raw.body).toString("utf8"));
+      return value;
+    } catch (error) {
+      this.#onWarning(`the announcement on ${raw.subject} is not JSON`, error);
+      return undefined;
+    }
   }
 }
 

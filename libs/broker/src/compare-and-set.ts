@@ -76,6 +76,6 @@ export async function compareAndSet(
     // Somebody else was first: decided by the next read. Anything else needs time as well.
     if (outcome.kind === "refused" && outcome.code === REFUSED.wrongLastSequence) continue;
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-  } while (Date.now() < giveUpAt);
+  } while (Date.now() < giveUpAt && !nc.isClosed());
   throw new BrokerUnavailable(`what became of ${subject} could not be learnt`, { cause: last });
 }

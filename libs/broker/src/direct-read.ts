@@ -31,6 +31,9 @@ export interface DirectAnswer {
 /** More subjects match a `multi_last` than the server names in one answer (1,024). */
 export class TooManyResults extends BrokerUnavailable {}
 
+/** No replica said anything, or one stopped in the middle: the leader may know, and another replica too. */
+export class NotAnswered extends BrokerUnavailable {}
+
 const TOO_MANY = 413;
 
 interface Collector {
@@ -77,7 +80,7 @@ export class DirectReader {
       const token = String((this.#next += 1));
       const timer = setTimeout(() => {
         this.#collectors.delete(token);
-        reject(new BrokerUnavailable(`a read of ${stream} was cut off or not answered`));
+        reject(new NotAnswered(`a read of ${stream} was cut off or not answered`));
       }, SILENCE_MS);
       const batch = "batch" in query;
       this.#collectors.set(token, { batch, messages: [], resolve, reject, timer });

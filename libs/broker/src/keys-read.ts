@@ -1,17 +1,15 @@
-import type { Broker } from "./broker.ts";
 import { heldValue } from "./compare-and-set.ts";
-import { type DirectReader, type RawMessage, TooManyResults } from "./direct-read.ts";
+import { type RawMessage, TooManyResults } from "./direct-read.ts";
 import { BrokerUnavailable } from "./errors.ts";
+import { type ReadBroker, unlessSilent } from "./last-read.ts";
 import { leaderRead } from "./leader-read.ts";
-
-export type KeysBroker = Pick<Broker, "nc"> & { readonly reader: Pick<DirectReader, "read"> };
 
 /** Most subjects that the server names in one answer to `multi_last`. */
 const MULTI_LAST = 1_024;
 const PAGE_MESSAGES = 512;
 const PAGE_BYTES = 1024 * 1024;
 /** A replica is behind its leader for milliseconds; after a fault for as long as it takes to notice. */
-const LAG_MS = 3_000;
+const LAG_MS = 5_000;
 const RETRY_MS = 20;
 
 /**
@@ -20,7 +18,7 @@ const RETRY_MS = 20;
  * Rejects with BrokerUnavailable. For buckets with a history of one.
  */
 export async function readKeys(
-  broker: KeysBroker,
+  broker: ReadBroker,
   stream: string,
   filter: string,
 ): Promise<readonly RawMessage[]> {
@@ -28,8 +26,8 @@ export async function readKeys(
   do {
     const last = await leaderRead(broker.nc, stream, { last_by_subj: filter });
     if (!last) return [];
-    const found = await readAll(broker, stream, filter);
-    if (found.some((raw) => raw.streamSeq >= last.streamSeq)) {
+    const found = await readAll(broker, stream, filter).catch(unlessSilent);
+    if (found?.some((raw) => raw.streamSeq >= last.streamSeq)) {
       return found.filter((raw) => heldValue(raw) !== undefined);
     }
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
@@ -38,7 +36,7 @@ export async function readKeys(
 }
 
 async function readAll(
-  { reader }: KeysBroker,
+  { reader }: ReadBroker,
   stream: string,
   filter: string,
 ): Promise<readonly RawMessage[]> {

@@ -15,7 +15,9 @@ export function isArtifactRef(value: unknown): value is ArtifactRef {
   const sha256: unknown = Reflect.get(value, "sha256");
   return (
     isId(Reflect.get(value, "$artifact")) &&
+    typeof bytes === "number" &&
     Number.isSafeInteger(bytes) &&
+    bytes >= 0 &&
     typeof sha256 === "string" &&
     SHA256.test(sha256)
   );

@@ -61,7 +61,7 @@ export async function leaderRead(
   };
 }
 
-/** Like `leaderRead`, tried again until the leader speaks or the time is over. */
+/** Like `leaderRead`, tried again until the leader speaks, the time is over or the connection is closed. */
 export async function leaderReadPatiently(
   nc: NatsConnection,
   stream: string,
@@ -73,7 +73,8 @@ export async function leaderReadPatiently(
     try {
       return await leaderRead(nc, stream, query);
     } catch (error) {
-      if (!(error instanceof BrokerUnavailable) || Date.now() >= giveUpAt) throw error;
+      const isOver = nc.isClosed() || Date.now() >= giveUpAt;
+      if (!(error instanceof BrokerUnavailable) || isOver) throw error;
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
   }

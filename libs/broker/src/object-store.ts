@@ -5,6 +5,7 @@ import { compareAndSet, heldValue, type NewValue, type Place } from "./compare-a
 import type { DirectReader, RawMessage } from "./direct-read.ts";
 import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
 import type { SessionRef } from "./ids.ts";
+import { readLast } from "./last-read.ts";
 import { leaderRead } from "./leader-read.ts";
 import { aboutFields, checkMediaType, type ObjectAbout, readAbout } from "./object-about.ts";
 import { readChunks } from "./object-chunks.ts";
@@ -85,7 +86,7 @@ export class ObjectStore {
 
   /** The whole object; undefined once the leader has said that it is not there. Checked by its hash. */
   async get(ref: SessionRef, id: string): Promise<Uint8Array | undefined> {
-    const near = await this.#find(ref, id);
+    const near = await readLast(this.#broker, this.#about(ref, id));
     if (!near) return undefined;
     const bytes = await this.#whole(ref, near);
     if (bytes) return bytes;
@@ -96,7 +97,7 @@ export class ObjectStore {
   }
 
   async stat(ref: SessionRef, id: string): Promise<ObjectStat | undefined> {
-    const raw = await this.#find(ref, id);
+    const raw = await readLast(this.#broker, this.#about(ref, id));
     if (!raw) return undefined;
     const { bytes, sha256, media_type } = readAbout(raw);
     return { bytes, sha256, media_type };
@@ -136,14 +137,6 @@ export class ObjectStore {
     const { first, chunks } = upload;
     const fields = aboutFields({ ...about, chunks, upload: name, first });
     return { value: { body: new Uint8Array(), fields }, upload: name };
-  }
-
-  /** A replica's miss is asked of the leader. */
-  async #find(ref: SessionRef, id: string): Promise<RawMessage | undefined> {
-    const { stream, subject } = this.#about(ref, id);
-    const query = { last_by_subj: subject };
-    const { messages } = await this.#broker.reader.read(stream, query);
-    return heldValue(messages[0] ?? (await leaderRead(this.#broker.nc, stream, query)));
   }
 
   async #whole(ref: SessionRef, raw: RawMessage): Promise<Uint8Array | undefined> {

@@ -62,7 +62,7 @@ export class Upload {
       const found = await this.#lastStored(giveUpAt);
       if (found?.chunk === this.#chunks) return this.#stored(found.streamSeq);
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-    } while (Date.now() < giveUpAt);
+    } while (Date.now() < giveUpAt && !this.#nc.isClosed());
     throw new BrokerUnavailable("a chunk of an object was not confirmed", { cause: last });
   }
 

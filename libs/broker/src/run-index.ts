@@ -1,12 +1,12 @@
 import { isId, type RunStatus } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
 import { Bucket } from "./bucket.ts";
-import { compareAndSet, heldValue } from "./compare-and-set.ts";
+import { compareAndSet } from "./compare-and-set.ts";
 import type { DirectReader, RawMessage } from "./direct-read.ts";
 import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
 import type { RunRef, SessionRef } from "./ids.ts";
 import { readKeys } from "./keys-read.ts";
-import { leaderRead } from "./leader-read.ts";
+import { readLast } from "./last-read.ts";
 
 export const RUNS_BUCKET = "TL_RUNS";
 
@@ -84,11 +84,9 @@ export class RunIndex {
 
   /** A replica's miss is asked of the leader; its entry may be some milliseconds old. */
   async get(ref: RunRef): Promise<RunEntry | undefined> {
-    const query = { last_by_subj: this.#subject(ref) };
+    const place = { stream: this.#bucket.stream, subject: this.#subject(ref) };
     await this.#ready();
-    const { messages } = await this.#broker.reader.read(this.#bucket.stream, query);
-    const raw = messages[0] ?? (await leaderRead(this.#broker.nc, this.#bucket.stream, query));
-    const held = heldValue(raw);
+    const held = await readLast(this.#broker, place);
     return held && decode(held);
   }
 

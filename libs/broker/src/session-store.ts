@@ -2,10 +2,11 @@ import { isId } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
 import { Bucket } from "./bucket.ts";
 import type { DirectReader, RawMessage } from "./direct-read.ts";
-import { compareAndSet } from "./compare-and-set.ts";
+import { compareAndSet, heldValue } from "./compare-and-set.ts";
 import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
 import { N } from "./headers.ts";
 import type { SessionRef } from "./ids.ts";
+import { readLast } from "./last-read.ts";
 import { leaderRead } from "./leader-read.ts";
 import { publishAcked } from "./publish.ts";
 
@@ -37,8 +38,6 @@ export type SessionStoreBroker = Pick<Broker, "nc" | "jsm" | "replicas"> & {
 const PUBLISH_MS = 3_000;
 const PATIENCE_MS = 10_000;
 const RETRY_MS = 100;
-/** NATS marks a deleted key by a message with this header. */
-const OPERATION = "KV-Operation";
 
 /** Session records, one key `<tenant>.<session>` each. */
 export class SessionStore {
@@ -66,17 +65,18 @@ export class SessionStore {
       const outcome = await publishAcked(this.#broker.nc, subject, body, fields, PUBLISH_MS);
       if (outcome.kind === "stored") return { outcome: "created", record };
       last = outcome;
-      const found = await leaderRead(this.#broker.nc, this.#bucket.stream, {
+      const raw = await leaderRead(this.#broker.nc, this.#bucket.stream, {
         last_by_subj: subject,
       });
-      if (found && !isDeleted(found)) {
+      const found = heldValue(raw);
+      if (found) {
         const theirs = decode(found);
         return {
           outcome: Buffer.compare(found.body, body) === 0 ? "created" : "exists",
           record: theirs,
         };
       }
-      expected = found?.streamSeq ?? 0;
+      expected = raw?.streamSeq ?? 0;
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
     throw new BrokerUnavailable(`session ${record.session} was not confirmed`, { cause: last });
@@ -86,10 +86,8 @@ export class SessionStore {
   async get(ref: SessionRef): Promise<SessionRecord | undefined> {
     const subject = this.#subject(ref);
     await this.#ready();
-    const query = { last_by_subj: subject };
-    const { messages } = await this.#broker.reader.read(this.#bucket.stream, query);
-    const raw = messages[0] ?? (await leaderRead(this.#broker.nc, this.#bucket.stream, query));
-    return raw && !isDeleted(raw) ? decode(raw) : undefined;
+    const raw = await readLast(this.#broker, { stream: this.#bucket.stream, subject });
+    return raw && decode(raw);
   }
 
   /**
@@ -133,10 +131,6 @@ export class SessionStore {
       throw new BrokerUnavailable("the session bucket is not there yet", { cause });
     }
   }
-}
-
-function isDeleted(raw: RawMessage): boolean {
-  return raw.headers.get(OPERATION) !== "";
 }
 
 function isObject(value: unknown): boolean {

@@ -13,6 +13,7 @@ import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
 import { H } from "./headers.ts";
 import type { RunRef } from "./ids.ts";
 import { isArtifactRef } from "./large-value.ts";
+import { readLast } from "./last-read.ts";
 import { leaderRead, leaderReadPatiently } from "./leader-read.ts";
 import type { ArtifactRef } from "./object-store.ts";
 import { eventSubject, snapshotSubject, streamName } from "./subjects.ts";
@@ -93,11 +94,11 @@ export class SnapshotStore {
 
   /** Like `read`, but a large state is not fetched: `state` is undefined where there is a `stateRef`. */
   async peek(ref: RunRef, from: "leader" | "replica"): Promise<Snapshot | undefined> {
-    const { stream, subject } = this.#place(ref);
-    const query = { last_by_subj: subject };
-    const near =
-      from === "replica" ? (await this.#broker.reader.read(stream, query)).messages[0] : undefined;
-    const raw = near ?? (await leaderRead(this.#broker.nc, stream, query));
+    const place = this.#place(ref);
+    const raw =
+      from === "replica"
+        ? await readLast(this.#broker, place)
+        : await leaderRead(this.#broker.nc, place.stream, { last_by_subj: place.subject });
     return raw && decode(raw);
   }
 

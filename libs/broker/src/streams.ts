@@ -126,6 +126,25 @@ async function ensureStream(
   }
 }
 
+/** Without `ttlMs` its entries stay until they are removed. */
+async function ensureBucket(
+  nc: NatsConnection,
+  jsm: JetStreamManager,
+  layout: Layout,
+  name: string,
+  ttlMs = 0,
+): Promise<void> {
+  await new Kvm(nc).create(name, { replicas: layout.replicas, history: 1, ttl: ttlMs });
+  if (!layout.adjust) return;
+  const { config: have } = await jsm.streams.info(`KV_${name}`);
+  const max_age = nanos(ttlMs);
+  if (have.max_age === max_age && have.num_replicas === layout.replicas) return;
+  const duplicate_window =
+    max_age === 0 ? have.duplicate_window : Math.min(have.duplicate_window, max_age);
+  const changed = { max_age, duplicate_window, num_replicas: layout.replicas };
+  await jsm.streams.update(`KV_${name}`, changed);
+}
+
 /** Makes what is missing, and adjusts what is there if told to; safe to run from many processes at once. */
 export async function ensureStreams(
   nc: NatsConnection,
@@ -134,11 +153,9 @@ export async function ensureStreams(
 ): Promise<void> {
   await settleShards(nc, layout);
   // With the streams, not at the first session: a bucket made on a cluster has no leader for a moment.
-  const history = { replicas: layout.replicas, history: 1 };
-  const kept = new Kvm(nc);
-  await kept.create(SESSIONS_BUCKET, history);
-  await kept.create(USER_SESSIONS_BUCKET, history);
-  await kept.create(RUNS_BUCKET, { ...history, ttl: layout.historyMaxAgeMs });
+  await ensureBucket(nc, jsm, layout, SESSIONS_BUCKET);
+  await ensureBucket(nc, jsm, layout, USER_SESSIONS_BUCKET);
+  await ensureBucket(nc, jsm, layout, RUNS_BUCKET, layout.historyMaxAgeMs);
   for (let shard = 0; shard < layout.shards; shard += 1) {
     for (const config of wanted(layout, shard)) await ensureStream(jsm, config, layout.adjust);
   }

@@ -74,3 +74,23 @@ export async function wholeLog(broker: Broker, ref: RunRef): Promise<LogMessage[
     if (page.end) return messages;
   }
 }
+
+/** What is asked of JetStream about consumers, by anybody, until `stop`. */
+export async function consumerRequests(
+  broker: Broker,
+): Promise<{ stop(): Promise<readonly string[]> }> {
+  const seen: string[] = [];
+  const tap = broker.nc.subscribe("$JS.API.CONSUMER.>", {
+    callback: (_, message) => {
+      seen.push(message.subject);
+    },
+  });
+  await broker.nc.flush();
+  return {
+    stop: async () => {
+      await broker.nc.flush();
+      tap.unsubscribe();
+      return seen;
+    },
+  };
+}
