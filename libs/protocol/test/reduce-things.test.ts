@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { isApplied, type NewEvent, type RunState } from "../src/index.ts";
+import { durableEventSchema } from "../src/schemas.ts";
 import {
   RUN,
   after,
@@ -10,6 +11,7 @@ import {
   resumed,
   running,
   step,
+  stored,
   writing,
 } from "./events.ts";
 
@@ -241,6 +243,8 @@ describe("results", () => {
       type: "memory.updated",
       payload: { key, value },
     });
+    // A worker's own, under the longest key that an operation's place can be.
+    const note = `@inbox/${"p".repeat(512)}`;
     const state = after(
       running,
       set("a", 1),
@@ -248,8 +252,10 @@ describe("results", () => {
       set("a", null),
       set("__proto__", { evil: true }),
       set("none", null),
+      set(note, 3),
     );
-    expect(state.memory).toStrictEqual({ b: 2 });
+    expect(state.memory).toStrictEqual({ b: 2, [note]: 3 });
+    expect(durableEventSchema.safeParse(stored(1, set(note, 3))).success).toBe(true);
     const spent = after(state, {
       type: "usage.updated",
       payload: { model: "__proto__", input_tokens: 1, output_tokens: 1 },

@@ -40,7 +40,7 @@ export const runStarted = durable("run.started", "The first worker has it.", att
 
 export const runResumed = durable(
   "run.resumed",
-  "With a higher `attempt`: another worker took over; a pause and open requests stay. With the same: the answer to `run.resume`.",
+  "With a higher `attempt`: another worker took over; a pause and open requests stay. With the same: the run goes on after an interrupt.",
   attempt,
 );
 
