@@ -17,7 +17,7 @@ export async function runAgent(run: ScopeRun, agent: Agent, state: RunState): Pr
   const { log } = run;
   let body: ReturnType<Agent["prepare"]>;
   try {
-    body = agent.prepare(state.input);
+    body = agent.prepare(await run.whole(state.input));
   } catch (error) {
     log.info({ err: error }, "the agent does not take the input");
     return { kind: "failed", failure: inputFailure(error), by: "agent" };

@@ -40,6 +40,15 @@ export class DrainGate {
     return stopped;
   }
 
+  /** The agent waits for somebody, until the result is called: nothing is cut short where no step is running. */
+  wait(): () => void {
+    this.#waiting++;
+    this.#look();
+    return () => {
+      this.#waiting--;
+    };
+  }
+
   leave(): void {
     this.#running--;
     this.#look();

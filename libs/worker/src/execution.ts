@@ -2,7 +2,13 @@
  * One execution of an agent's `run`. An attempt has one after the other: an interrupt ends one, and what
  * resumes the run begins the next. Each has its own way to the log, so an old one can write nothing.
  */
-import type { Broker, NewEphemeral, RunRef, RunWriter } from "@throughline/broker";
+import {
+  type Broker,
+  type NewEphemeral,
+  resolve,
+  type RunRef,
+  type RunWriter,
+} from "@throughline/broker";
 import type { ApprovalState, InputState, RunState } from "@throughline/protocol";
 import { Activity } from "./activity.ts";
 import { AgentLane } from "./agent-lane.ts";
@@ -12,8 +18,10 @@ import { type DoneOperations, doneOperations } from "./done-operations.ts";
 import { DrainGate } from "./drain-gate.ts";
 import type { Ending } from "./ending.ts";
 import { type AgentError, RunStopped, type StopReason } from "./failure.ts";
+import { TakenItems } from "./inbox.ts";
 import type { Ledger } from "./ledger.ts";
 import type { Log } from "./log.ts";
+import { keptResult } from "./requests/kept.ts";
 import { Underway } from "./requests/underway.ts";
 import type { ScopeRun, Wait } from "./scope-run.ts";
 
@@ -23,6 +31,8 @@ export interface ExecutionOptions {
   readonly ref: RunRef;
   readonly attempt: number;
   readonly execution: number;
+  /** Stream sequence of `run.queued`. */
+  readonly queuedAt: number;
   /** As stored; what was cut short is closed in it. */
   readonly state: RunState;
   readonly writer: RunWriter;
@@ -41,7 +51,6 @@ export class Execution implements ScopeRun {
   readonly ref: RunRef;
   readonly attempt: number;
   readonly execution: number;
-  readonly done: DoneOperations;
   readonly lane: AgentLane;
   readonly gate: DrainGate;
   readonly ledger: Ledger;
@@ -50,13 +59,19 @@ export class Execution implements ScopeRun {
   readonly approvals: Underway<ApprovalState> = new Underway();
   readonly inputs: Underway<InputState> = new Underway();
   readonly calls: Underway<void> = new Underway();
+  readonly taken: TakenItems = new TakenItems();
   readonly broker: Broker;
+  readonly queuedAt: number;
   readonly log: Log;
   /** How the agent ended. Never rejects. */
   readonly end: Promise<Ending>;
   readonly #options: ExecutionOptions;
   readonly #abort: AbortController = new AbortController();
   readonly #activity: Activity;
+  /** Key → id of a try that `step.retry` has begun: everything else that ran was closed. */
+  readonly #started: Map<string, string>;
+  #done: DoneOperations;
+  #inboxAwaited = 0;
 
   /** Executes the agent at once. */
   constructor(options: ExecutionOptions) {
@@ -65,7 +80,13 @@ export class Execution implements ScopeRun {
     this.ref = ref;
     this.attempt = attempt;
     this.execution = execution;
-    this.done = doneOperations(state);
+    this.queuedAt = options.queuedAt;
+    this.#done = doneOperations(state);
+    this.#started = new Map(
+      state.steps.flatMap(({ key, step_id, status }) =>
+        status === "running" && key !== undefined ? [[key, step_id]] : [],
+      ),
+    );
     this.ledger = ledger;
     this.tools = agent.tools;
     this.broker = broker;
@@ -88,8 +109,22 @@ export class Execution implements ScopeRun {
     return this.#abort.signal;
   }
 
+  get done(): DoneOperations {
+    return this.#done;
+  }
+
+  refresh(): void {
+    this.#done = doneOperations(this.ledger.state);
+  }
+
+  takeStarted(key: string): string | undefined {
+    const id = this.#started.get(key);
+    this.#started.delete(key);
+    return id;
+  }
+
   get inboxAwaited(): boolean {
-    return false;
+    return this.#inboxAwaited > 0;
   }
 
   get stopped(): boolean {
@@ -122,7 +157,29 @@ export class Execution implements ScopeRun {
   }
 
   busy(wait: Wait): () => void {
-    return this.#activity.begin(wait);
+    const over = this.#activity.begin(wait);
+    const left = this.gate.wait();
+    return () => {
+      left();
+      over();
+    };
+  }
+
+  awaitInbox(): () => void {
+    const over = this.busy("input");
+    this.#inboxAwaited += 1;
+    return () => {
+      this.#inboxAwaited -= 1;
+      over();
+    };
+  }
+
+  keep(value: unknown): Promise<unknown> {
+    return keptResult(this, value);
+  }
+
+  whole(value: unknown): Promise<unknown> {
+    return resolve(this.broker.objects, this.ref, value);
   }
 
   ephemeral(event: NewEphemeral): void {

@@ -8,14 +8,9 @@ import {
   type RunRef,
   type RunWriter,
   type StoredCommand,
+  ValueTooLarge,
 } from "@throughline/broker";
-import {
-  initialRunState,
-  isTerminal,
-  type NewEvent,
-  reduce,
-  type RunState,
-} from "@throughline/protocol";
+import { initialRunState, type NewEvent, reduce } from "@throughline/protocol";
 import { handled } from "./agent-lane.ts";
 import type { Agent } from "./agent.ts";
 import { reactTo } from "./command-effects.ts";
@@ -24,6 +19,7 @@ import { armTimer, endBegins } from "./deadline.ts";
 import * as ending from "./ending.ts";
 import { Execution } from "./execution.ts";
 import { failureOf } from "./failure.ts";
+import { isFinished } from "./finished-run.ts";
 import { type InterruptRequest, interruptEvents } from "./interruption.ts";
 import { Ledger } from "./ledger.ts";
 import {
@@ -38,9 +34,11 @@ import {
   type RunOutcome,
   stopped,
 } from "./lifecycle.ts";
+import { entryOf, Listing } from "./listing.ts";
 import type { Log } from "./log.ts";
-import { keptResults } from "./requests/kept.ts";
+import { keptResult, keptResults } from "./requests/kept.ts";
 import { RunLog } from "./run-log.ts";
+import { seedRetry } from "./seeding.ts";
 import { Snapshots } from "./snapshots.ts";
 import { within } from "./within.ts";
 
@@ -74,6 +72,7 @@ export class RunHost {
   readonly #ledger: Ledger;
   readonly #log: RunLog;
   readonly #snapshots: Snapshots;
+  readonly #listing: Listing;
   readonly #pump: CommandPump;
   /** The attempt's first event is stored: whatever answers a command comes after it. */
   readonly #first: Promise<unknown>;
@@ -114,6 +113,7 @@ export class RunHost {
       { broker, ref, epoch, attempt, writer, ledger, log },
       performance.now(),
     );
+    this.#listing = new Listing(broker, log);
     for (const signal of [writer.signal, claim.signal]) {
       if (signal.aborted) this.#lost(signal.reason);
       signal.addEventListener("abort", () => this.#lost(signal.reason), { once: true });
@@ -186,6 +186,11 @@ export class RunHost {
       const text = `${before.idle_attempts} attempts in a row ended without getting further`;
       this.#stop(ending.failed("too_many_attempts", text));
     }
+    this.#listing.put(entryOf(this.ref, this.#log.state));
+    if (isLive(this.#phase)) {
+      const { broker, log } = this.#options;
+      await seedRetry({ broker, ref: this.ref, runLog: this.#log, log }, this.#gone.signal);
+    }
     if (isLive(this.#phase)) await this.#pump.drain(this.#gone.signal);
   }
 
@@ -198,13 +203,14 @@ export class RunHost {
   }
 
   async #execute(phase: Phase & { readonly kind: "running" }): Promise<void> {
-    const { agent, broker, log } = this.#options;
+    const { agent, broker, claim, log } = this.#options;
     const execution = new Execution({
       broker,
       agent,
       ref: this.ref,
       attempt: this.#attempt,
       execution: phase.execution,
+      queuedAt: claim.streamSeq,
       state: this.#log.state,
       writer: this.#writer,
       ledger: this.#ledger,
@@ -254,32 +260,45 @@ export class RunHost {
   async #finish(): Promise<void> {
     if (this.#phase.kind !== "finishing") return;
     if (this.#phase.ending.kind === "handback") return this.#giveBack(this.#phase.ending.why);
-    await this.#writer.flush();
+    await this.#writer.closeText();
     // An accepted cancellation is never overridden by an outcome that was not written yet.
     if (this.#phase.ending.kind !== "cancelled") await this.#pump.drain(this.#gone.signal);
     await this.#pump.stop();
-    await this.#end(this.#log.state, this.#phase.ending);
+    // Whoever sees the end may start the session's next run, which looks for this one in the list.
+    await this.#listing.settled();
+    await this.#end(this.#phase.ending);
   }
 
-  async #end(state: RunState, how: Exclude<ending.Ending, { kind: "handback" }>): Promise<void> {
+  async #end(how: Exclude<ending.Ending, { kind: "handback" }>): Promise<void> {
     const { claim, log } = this.#options;
     this.#enter({ kind: "finishing", ending: how, sealed: true });
-    for (const event of ending.closeOpen(state, how)) void handled(this.#log.append(event));
-    const terminal = ending.terminalEvent(state, how);
     try {
-      await this.#log.append(
-        terminal,
-        how.kind === "cancelled" ? how.command.streamSeq : undefined,
+      const { state } = this.#log;
+      const kept =
+        how.kind === "completed" ? { ...how, output: await this.#keep(how.output) } : how;
+      const cmd = how.kind === "cancelled" ? how.command.streamSeq : undefined;
+      await this.#log.appendAll(
+        [...ending.closeOpen(state, how), ending.terminalEvent(state, kept)],
+        cmd,
       );
     } catch (error) {
-      if (!(error instanceof EventTooLarge) || how.kind !== "completed") throw error;
+      const tooLarge = error instanceof EventTooLarge || error instanceof ValueTooLarge;
+      if (!tooLarge || how.kind !== "completed") throw error;
       const failure = { code: "output_too_large", message: error.message, retryable: false };
-      return this.#end(state, { kind: "failed", failure, by: "worker" });
+      return this.#end({ kind: "failed", failure, by: "worker" });
     }
-    if (isTerminal(terminal.type)) this.#enter({ kind: "ended", terminal: terminal.type });
-    log.info({ terminal: terminal.type, seq: this.#writer.seq }, "the run has ended");
+    const { state } = this.#log;
+    if (isFinished(state)) this.#enter({ kind: "ended", terminal: `run.${state.status}` });
+    log.info({ terminal: state.status, seq: state.seq }, "the run has ended");
+    this.#listing.put(entryOf(this.ref, state));
     await this.#snapshot();
+    await this.#listing.settled();
     await claim.ack();
+  }
+
+  #keep(output: unknown): Promise<unknown> {
+    const { broker } = this.#options;
+    return keptResult({ broker, ref: this.ref, signal: this.#gone.signal }, output);
   }
 
   async #giveBack(why: string): Promise<void> {

@@ -5,6 +5,7 @@ import type { AgentLane } from "./agent-lane.ts";
 import type { Tool } from "./agent.ts";
 import type { DoneOperations } from "./done-operations.ts";
 import type { DrainGate } from "./drain-gate.ts";
+import type { TakenItems } from "./inbox.ts";
 import type { Ledger } from "./ledger.ts";
 import type { Log } from "./log.ts";
 import type { Place } from "./operation-key.ts";
@@ -18,8 +19,12 @@ export interface ScopeRun {
   readonly attempt: number;
   /** 1 for the attempt's first; each `run.resume` after an interrupt begins another. */
   readonly execution: number;
-  /** What was stored before this execution. */
+  /** What was stored before this execution, or before the last `refresh`. */
   readonly done: DoneOperations;
+  /** Keys and counts of what goes on are never looked up again, so other branches of the agent do not notice. */
+  refresh(): void;
+  /** Id of a try of that step which `step.retry` has begun before this execution; once. */
+  takeStarted(key: string): string | undefined;
   readonly lane: AgentLane;
   readonly gate: DrainGate;
   /** The agent's. Aborted with a RunStopped. */
@@ -33,7 +38,10 @@ export interface ScopeRun {
   readonly inputs: Underway<InputState>;
   /** Resolve when the call's outcome is stored. */
   readonly calls: Underway<void>;
+  readonly taken: TakenItems;
   readonly broker: Broker;
+  /** Stream sequence of `run.queued`: what of the session has a lower one was there before. */
+  readonly queuedAt: number;
   readonly log: Log;
   /** Milliseconds since the epoch. */
   now(): number;
@@ -43,6 +51,12 @@ export interface ScopeRun {
   between<T>(decide: () => Promise<T>): Promise<T>;
   /** The agent waits, and `run.status` says so, until the result is called. To be called right after what it waits for was appended. */
   busy(wait: Wait): () => void;
+  /** The same, for the inbox: what comes meanwhile is not `queued`. */
+  awaitInbox(): () => void;
+  /** What an event holds of a value: a large one is put into an object. */
+  keep(value: unknown): Promise<unknown>;
+  /** The whole value of what an event holds. */
+  whole(value: unknown): Promise<unknown>;
   /** Sends an event that is not stored; nothing once the execution was stopped. */
   ephemeral(event: NewEphemeral): void;
 }

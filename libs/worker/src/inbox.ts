@@ -1,0 +1,132 @@
+/**
+ * Instructions that came by `run.continue`, each seen once. What was taken is remembered in the log, by
+ * the place of the look (so that `run`, executed again, finds there what it found before) and, inside of
+ * steps, by the try: a step that is done again takes again.
+ */
+import type { InboxItem, RunState } from "@throughline/protocol";
+import type { Inbox, Instruction } from "./agent.ts";
+import { handled } from "./agent-lane.ts";
+import type { CallSite, ScopeRun } from "./scope-run.ts";
+
+const PREFIX = "@inbox/";
+
+export function inboxOf(run: ScopeRun, { place, stepId }: CallSite): Inbox {
+  const nextKey = (): string => {
+    const { n } = place.nextUnnamed("@inbox");
+    return stepId === undefined ? `${PREFIX}#${n}` : `${PREFIX}${stepId}#${n}`;
+  };
+
+  const remember = async (key: string, taken: readonly number[]): Promise<void> => {
+    const within = stepId === undefined ? {} : { step_id: stepId };
+    await run.lane.append({
+      type: "memory.updated",
+      ...within,
+      payload: { key, value: taken },
+    });
+  };
+
+  const take = async (): Promise<readonly Instruction[]> => {
+    const refusal = run.lane.refusal();
+    if (refusal) return refusal;
+    const key = nextKey();
+    const state = run.ledger.state;
+    const before = run.taken.at(key, state);
+    if (before) return before.flatMap((index) => itemsAt(state, index));
+    const fresh = run.taken.reserve(state, stepId);
+    await remember(key, fresh);
+    return fresh.flatMap((index) => itemsAt(state, index));
+  };
+
+  const next = async (): Promise<Instruction> => {
+    const refusal = run.lane.refusal();
+    if (refusal) return refusal;
+    const key = nextKey();
+    const before = run.taken.at(key, run.ledger.state)?.[0];
+    if (before !== undefined) return itemAt(run.ledger.state, before);
+    const index = await waited(run, stepId);
+    await remember(key, [index]);
+    return itemAt(run.ledger.state, index);
+  };
+
+  return { take: () => handled(take()), next: () => handled(next()) };
+}
+
+async function waited(run: ScopeRun, stepId: string | undefined): Promise<number> {
+  const look = (state: RunState): number | undefined => run.taken.reserve(state, stepId, 1)[0];
+  const there = look(run.ledger.state);
+  if (there !== undefined) return there;
+  const over = run.awaitInbox();
+  try {
+    return await run.ledger.until(look, run.signal);
+  } finally {
+    over();
+  }
+}
+
+/** Which instructions were taken, in an execution. */
+export class TakenItems {
+  /** Taken here, and perhaps not stored yet: index → the step that took it. */
+  readonly #reserved: Map<number, string | undefined> = new Map();
+
+  /** What the look of that key took when it was there before. */
+  at(key: string, state: RunState): readonly number[] | undefined {
+    return Object.hasOwn(state.memory, key) ? indexes(state.memory[key]) : undefined;
+  }
+
+  /** Takes what nobody has taken, the oldest first. */
+  reserve(
+    state: RunState,
+    stepId: string | undefined,
+    limit: number = Infinity,
+  ): readonly number[] {
+    const taken = takenIndexes(state);
+    for (const [index, by] of this.#reserved) if (counts(state, by)) taken.add(index);
+    const fresh = [...state.inbox.keys()].filter((index) => !taken.has(index)).slice(0, limit);
+    for (const index of fresh) this.#reserved.set(index, stepId);
+    return fresh;
+  }
+}
+
+/** What a step took counts while it runs and once it is completed; one that is done again takes again. */
+function counts(state: RunState, stepId: string | undefined): boolean {
+  if (stepId === undefined) return true;
+  const step = state.steps.findLast(({ step_id }) => step_id === stepId);
+  return step?.status === "completed" || step?.status === "running";
+}
+
+function takenIndexes(state: RunState): Set<number> {
+  const taken = new Set<number>();
+  for (const [key, value] of Object.entries(state.memory)) {
+    if (!key.startsWith(PREFIX)) continue;
+    const by = key.slice(PREFIX.length, key.lastIndexOf("#"));
+    if (!counts(state, by === "" ? undefined : by)) continue;
+    for (const index of indexes(value)) taken.add(index);
+  }
+  return taken;
+}
+
+function indexes(value: unknown): readonly number[] {
+  return Array.isArray(value)
+    ? value.filter((index): index is number => Number.isInteger(index))
+    : [];
+}
+
+function itemsAt(state: RunState, index: number): Instruction[] {
+  const item = state.inbox[index];
+  return item === undefined ? [] : [instructionOf(item)];
+}
+
+function itemAt(state: RunState, index: number): Instruction {
+  const item = state.inbox[index];
+  if (item === undefined) throw new RangeError(`the inbox has no item ${index}`);
+  return instructionOf(item);
+}
+
+function instructionOf({ content, attachments, options, by }: InboxItem): Instruction {
+  return {
+    content,
+    ...(attachments === undefined ? {} : { attachments }),
+    ...(options === undefined ? {} : { options }),
+    ...(by === undefined ? {} : { by }),
+  };
+}
