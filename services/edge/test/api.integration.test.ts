@@ -170,6 +170,26 @@ describe("sessions", () => {
     expect(odd.status).toBe(422);
   });
 
+  test("[AUTH5] [INV11] who loses the part in a session is let go of its subscriptions, and no other is", async () => {
+    const node = await stage.edge({ limits: { connection: { membershipMs: 100 } } });
+    const session = await create("ann", { members: { vic: "viewer" } });
+    const { ref, writer } = await stage.run(session);
+    const owner = await stage.connected(node);
+    const viewer = await stage.connected(node, { token: "dev.acme.vic" });
+    for (const client of [owner, viewer]) await client.subscribe(ref);
+    await as("ann").post(`/v1/sessions/${session}/members`, { user: "vic", role: null });
+    const gone = await viewer.until(
+      () => viewer.frames.find((f) => f.type === "unsubscribed"),
+      "the end of the subscription",
+    );
+    expect(gone).toMatchObject({ reason: "membership" });
+    await writer.append(note("secret"));
+    await owner.until(() => owner.seqs()[1], "an event");
+    expect(viewer.seqs()).toEqual([1]);
+    expect(await viewer.subscribe(ref)).toMatchObject({ code: "not_found" });
+    expect(owner.frames.filter((f) => f.type === "unsubscribed")).toEqual([]);
+  }, 20_000);
+
   test("[EXEC9] options of the session hold where the start says nothing else", async () => {
     const options = { model: "m1", temperature: 0.5, own: { a: 1 } };
     const session = await create("ann", { options });

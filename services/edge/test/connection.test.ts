@@ -58,7 +58,7 @@ function open(): Bench {
       wallClock: () => 1_000,
       deadlineMs: 1_000,
     },
-    limits: { quietMs: 20_000, silentMs: 55_000, stuckMs: 30_000 },
+    limits: { quietMs: 20_000, silentMs: 55_000, stuckMs: 30_000, membershipMs: 30_000 },
     nodeId: "n",
     now: () => f.time,
     metrics: connectionMetrics(),

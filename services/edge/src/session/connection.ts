@@ -5,6 +5,7 @@ import { execute, isEffective } from "../commands/execute.ts";
 import { answerFrame } from "../commands/outcome.ts";
 import type { CommandServices } from "../commands/services.ts";
 import type { Attachment } from "../fanout/attach.ts";
+import { sessionsLost } from "./membership.ts";
 import type { ConnectionPort, OutgoingFrame, SendResult, Socket } from "./port.ts";
 import {
   type ConnectionState,
@@ -25,6 +26,8 @@ export interface ConnectionLimits {
   readonly silentMs: number;
   /** Waits for its socket without any progress for this long: closed with 4410. */
   readonly stuckMs: number;
+  /** How often it is looked whether the user still has a part in the sessions that are followed. */
+  readonly membershipMs: number;
 }
 
 /**
@@ -35,6 +38,8 @@ export const CONNECTION_LIMITS: ConnectionLimits = {
   quietMs: HEARTBEAT_INTERVAL_MS,
   silentMs: 55_000,
   stuckMs: 30_000,
+  // One small read for each session that is followed and node, whatever the number of clients.
+  membershipMs: 30_000,
 };
 
 export interface ConnectionServices {
@@ -69,6 +74,7 @@ export class Connection implements ConnectionPort {
   #commands: Promise<void> | undefined;
   #heardAt: number;
   #sentAt: number;
+  #membershipAt: number;
   /** Since when it waits for its socket without progress; undefined when it does not. */
   #stuckAt: number | undefined;
 
@@ -84,6 +90,7 @@ export class Connection implements ConnectionPort {
     this.principal = principal;
     this.#heardAt = services.now();
     this.#sentAt = this.#heardAt;
+    this.#membershipAt = this.#heardAt;
   }
 
   /** Says welcome, and subscribes to what the connect URL asks for, or says what is wrong with that. */
@@ -165,6 +172,10 @@ export class Connection implements ConnectionPort {
     if (this.#isStuck(now)) {
       this.close(4410, "too slow: come back with the cursor");
       return;
+    }
+    if (now - this.#membershipAt >= limits.membershipMs) {
+      this.#membershipAt = now;
+      void this.#checkMembership();
     }
     if (now - this.#lastSent() >= limits.quietMs) {
       this.send({ type: "heartbeat", ts: this.#services.commands.wallClock() });
@@ -267,6 +278,21 @@ export class Connection implements ConnectionPort {
         return;
       }
       case "unwanted":
+    }
+  }
+
+  async #checkMembership(): Promise<void> {
+    if (this.#state.phase === "closed") return;
+    const followed = [...this.#state.subscriptions.values()].map(({ session }) => session);
+    const { sessions } = this.#services.subscribing;
+    const lost = await sessionsLost(sessions, this.principal, followed);
+    this.#endAll(lost);
+  }
+
+  #endAll(lost: ReadonlySet<string>): void {
+    if (this.#state.phase === "closed") return;
+    for (const [id, { session }] of this.#state.subscriptions) {
+      if (lost.has(session)) this.happen({ kind: "ended", id, reason: "membership" });
     }
   }
 
