@@ -1,10 +1,9 @@
 import { eventually, type NatsServer, startNats } from "@throughline/testkit";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { AgentDirectory, openAgentDirectory } from "../src/agent-directory.ts";
-import { type Broker, openBroker } from "../src/index.ts";
+import { type Broker, openBroker, ValueTooLarge } from "../src/index.ts";
 import { type SessionRecord, SessionStore } from "../src/session-store.ts";
-import { type Snapshot, SnapshotStore } from "../src/snapshot-store.ts";
-import { freshRun, startedWriter } from "./harness.ts";
+import { freshRun } from "./harness.ts";
 
 let nats: NatsServer;
 let broker: Broker;
@@ -79,86 +78,39 @@ describe("sessions", () => {
   });
 });
 
-describe("snapshots", () => {
-  function snapshot(over: Partial<Snapshot> = {}): Snapshot {
-    return {
-      state: { seq: 10, text: "ü" },
-      seq: 10,
-      streamSeq: 17,
-      attempt: 1,
-      writer: "w",
-      epoch: "e1",
-      cmd: 3,
-      ...over,
+describe("a session's record is changed", () => {
+  test("[SES4] by many at once, and every change is in it", async () => {
+    const store = new SessionStore(broker);
+    const offer = record({ options: { model: "m", nested: { a: [1] } } });
+    await store.create(offer);
+    const users = Array.from({ length: 20 }, (_, i) => `user ${i}`);
+    const add = (user: string): ReturnType<typeof store.update> =>
+      store.update(offer, (held) => ({ ...held, members: { ...held.members, [user]: "viewer" } }));
+    await Promise.all(users.map(add));
+    const stands = await store.get(offer);
+    expect(Object.keys(stands?.members ?? {}).toSorted()).toEqual(
+      ["mail@example.org", ...users].toSorted(),
+    );
+    expect(stands?.options).toEqual(offer.options);
+    expect(await add("user 7")).toEqual(stands);
+  });
+
+  test("[SES4] not where there is none, and not into another's; what the change throws is thrown", async () => {
+    const store = new SessionStore(broker);
+    expect(await store.update(freshRun(), (held) => held)).toBeUndefined();
+    const offer = record();
+    await store.create(offer);
+    const { state: before } = await broker.jsm.streams.info("KV_TL_SESSIONS");
+    expect(await store.update(offer, (held) => ({ ...held }))).toEqual(offer);
+    const moved = store.update(offer, (held) => ({ ...held, session: "ses_other" }));
+    await expect(moved).rejects.toThrow(RangeError);
+    const refuse = (): never => {
+      throw new TypeError("no");
     };
-  }
-
-  test("[SNP1] what is read is what was written, from the leader and from any replica", async () => {
-    const store = new SnapshotStore(broker);
-    const ref = freshRun();
-    expect(await store.read(ref, "replica")).toBeUndefined();
-    expect(await store.read(ref, "leader")).toBeUndefined();
-    expect(await store.write(ref, snapshot())).toBe("stored");
-    expect(await store.read(ref, "leader")).toEqual(snapshot());
-    expect(await store.read(ref, "replica")).toEqual(snapshot());
-  });
-  test("[SNP1] a replica's miss is asked of the leader", async () => {
-    const ref = freshRun();
-    await new SnapshotStore(broker).write(ref, snapshot());
-    const far = new SnapshotStore({
-      nc: broker.nc,
-      objects: broker.objects,
-      shardOf: (session) => broker.shardOf(session),
-      reader: lagging,
-    });
-    expect(await far.read(ref, "replica")).toEqual(snapshot());
-  });
-
-  test("[SNP2] [INV3] an older attempt never replaces a newer one, whoever comes first", async () => {
-    const store = new SnapshotStore(broker);
-    const ref = freshRun();
-    const newer = snapshot({ attempt: 2, seq: 12 });
-    const outcomes = await Promise.all([
-      store.write(ref, snapshot({ seq: 11 })),
-      store.write(ref, newer),
-      store.write(ref, snapshot({ seq: 13 })),
-    ]);
-    expect(outcomes[1]).toBe("stored");
-    expect(await store.write(ref, snapshot({ seq: 99 }))).toBe("fenced");
-    expect(await store.read(ref, "leader")).toEqual(newer);
-  });
-
-  test("[SNP2] of one attempt the one of the latest event stays", async () => {
-    const store = new SnapshotStore(broker);
-    const ref = freshRun();
-    await Promise.all([30, 10, 20].map((seq) => store.write(ref, snapshot({ seq }))));
-    expect((await store.read(ref, "leader"))?.seq).toBe(30);
-  });
-
-  test("[SNP3] a snapshot of an incarnation that the log is not of is fenced; the log's replaces it", async () => {
-    const store = new SnapshotStore(broker);
-    const ref = freshRun();
-    const writer = await startedWriter(broker, ref);
-    await writer.append({ type: "run.started", payload: { attempt: 1, worker: "w1" } });
-    await store.write(ref, snapshot({ epoch: "gone", attempt: 9, seq: 900 }));
-    const epoch = (await broker.events.last({ kind: "run", ...ref }, "leader"))?.epoch ?? "";
-    expect(await store.write(ref, snapshot({ epoch }))).toBe("stored");
-    expect(await store.write(ref, snapshot({ epoch: "gone", attempt: 10 }))).toBe("fenced");
-    expect((await store.read(ref, "leader"))?.epoch).toBe(epoch);
-  });
-
-  test("[SNP4] a state that fits no frame is kept as an object and read like any other", async () => {
-    const store = new SnapshotStore(broker);
-    const ref = freshRun();
-    const state = { seq: 10, text: "ü".repeat(3 * 1024 * 1024) };
-    expect(await store.write(ref, snapshot({ state }))).toBe("stored");
-    for (const from of ["leader", "replica"] as const) {
-      const { stateRef, ...found } = (await store.read(ref, from)) ?? {};
-      expect(found).toEqual(snapshot({ state }));
-      const bytes = await broker.objects.get(ref, stateRef?.$artifact ?? "");
-      expect(JSON.parse(Buffer.from(bytes ?? []).toString("utf8"))).toEqual(state);
-      expect(await store.peek(ref, from)).toEqual({ ...snapshot({ state: undefined }), stateRef });
-    }
+    await expect(store.update(offer, refuse)).rejects.toThrow(TypeError);
+    const large = store.update(offer, (held) => ({ ...held, title: "x".repeat(2 * 1024 * 1024) }));
+    await expect(large).rejects.toThrow(ValueTooLarge);
+    expect((await broker.jsm.streams.info("KV_TL_SESSIONS")).state.last_seq).toBe(before.last_seq);
   });
 });
 
@@ -220,6 +172,23 @@ describe("the agent directory", () => {
     await new AgentDirectory(broker, { ttlMs: 77_000 }).list();
     const { config } = await broker.jsm.streams.info("KV_TL_AGENTS");
     expect(config.max_age).toBe(TTL_MS * 1_000_000);
+    await offer.stop();
+  });
+
+  test("[DIR4] what cannot be read is passed over, and the others are listed", async () => {
+    const warnings: string[] = [];
+    const onWarning = (text: string): number => warnings.push(text);
+    const directory = new AgentDirectory(broker, { ttlMs: TTL_MS, onWarning });
+    const offer = directory.announce({ agent: "b", description: "", examples: [], worker: "w1" });
+    await eventually(() => directory.offered("b"));
+    const nonsense = ["not json", "null", '"text"'];
+    for (const [i, text] of nonsense.entries()) {
+      await broker.js.publish(`$KV.TL_AGENTS.a.w${i}`, text);
+    }
+    expect(await directory.list()).toEqual([
+      { agent: "b", description: "", examples: [], workers: 1 },
+    ]);
+    expect(warnings).toHaveLength(1);
     await offer.stop();
   });
 });
