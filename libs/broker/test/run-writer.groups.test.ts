@@ -140,6 +140,8 @@ describe("closing a run's text", () => {
     await closed;
     await two.write(" reads this");
     await Promise.all([one.end(), two.end()]);
+    // Not even kept: a producer that ignores its end must not fill the memory.
+    expect([one.length, two.length]).toEqual([5, 5]);
     await writer.appendAll([
       {
         type: "message.completed",
