@@ -1,5 +1,5 @@
 import type { RunEntry } from "@throughline/broker";
-import { initialRunState } from "@throughline/protocol";
+import { initialRunState, parseCursor } from "@throughline/protocol";
 import { describe, expect, test } from "vitest";
 import { stateMember } from "../src/fanout/run-snapshot.ts";
 import { RunStates } from "../src/runs/run-states.ts";
@@ -60,6 +60,24 @@ describe("a session as of one place", () => {
     await f.settle();
     f.advance(f.node.limits.reachMs);
     await expect(never).rejects.toMatchObject({ name: "HubBehind" });
+  });
+
+  test("[VIEW5] [STATE2] [C06] snapshots of a log that is gone are shown as they are, or passed over, and wait for nothing", async () => {
+    const f = new Fixture();
+    f.log.append("again", 2);
+    const old = (run: string): void => {
+      const state = { ...initialRunState(run), seq: 50 };
+      f.snapshots.set(run, { state, seq: 50, streamSeq: 99, epoch: "before" });
+    };
+    old("gone");
+    old("again");
+    f.index.push(entry("gone", 1), entry("again", 2));
+    const hub = await f.hubs.acquire(SESSION);
+    if (hub === undefined) throw new Error("a session always has a hub");
+    const view = await f.sources.views.of(hub);
+    expect(view.position.streamSeq).toBe(1);
+    const seqs = view.snapshots.map(({ run, cursor }) => [run, parseCursor(cursor)?.seq]);
+    expect(Object.fromEntries(seqs)).toEqual({ gone: 50, again: 2 });
   });
 
   test("[VIEW7] a run that cannot be read is left out, and said in the log", async () => {

@@ -204,6 +204,18 @@ describe("following a run", () => {
       headers: { authorization: "Bearer dev.acme.ann" },
     });
     expect(await response.json()).toEqual({ state, cursor: frame.cursor });
+    // A page of its events says the same.
+    const page = await fetch(`http://127.0.0.1:${edge.port}${frame.state_url}/events`, {
+      headers: { authorization: "Bearer dev.acme.ann" },
+    });
+    expect(await page.json()).toEqual({
+      events: [],
+      cursor: frame.cursor,
+      more: false,
+      recovered: false,
+      reason: "cursor_expired",
+      snapshot: { state_url: frame.state_url, cursor: frame.cursor },
+    });
   });
 
   test("[RES4] [RES5] [C06] the stream is deleted and made anew: old cursors are told, strangers' events never shown", async () => {

@@ -49,8 +49,7 @@ export class RunStates {
   async current(ref: RunRef): Promise<RunAt | undefined> {
     // The snapshot first: read after the last message, it could be ahead of it.
     const base = await this.snapshot(ref);
-    const filter = { kind: "run", ...ref } as const;
-    const last = await this.#reads.run(() => this.#log.last(filter, "leader"));
+    const last = await this.#last(ref);
     if (last === undefined) return base;
     const own = base?.epoch === last.epoch ? base : undefined;
     return this.advanced(ref, own, last.streamSeq);
@@ -59,6 +58,15 @@ export class RunStates {
   /** The newest snapshot, maybe an older one of a replica's. One that cannot be read is as none. */
   async snapshot(ref: RunRef): Promise<RunAt | undefined> {
     return readable(await this.#reads.run(() => this.#snapshots.read(ref, "replica")));
+  }
+
+  /** Of the incarnation that is in the log now, as its leader says; undefined where there is nothing of the run. */
+  async epochInLog(ref: RunRef): Promise<string | undefined> {
+    return (await this.#last(ref))?.epoch;
+  }
+
+  #last(ref: RunRef): Promise<LogMessage | undefined> {
+    return this.#reads.run(() => this.#log.last({ kind: "run", ...ref }, "leader"));
   }
 
   /**

@@ -45,12 +45,12 @@ export class SessionViews {
   async #make(reader: Standing): Promise<SessionView> {
     const { tenant, session } = reader.filter;
     const ref = { tenant, session };
-    const bases = new Map<string, RunAt | undefined>();
+    const bases = new Map<string, Base>();
     for (let tries = 0; tries < TRIES; tries += 1) {
       // The place first: a run that the list lacks then begins behind it, and the tail brings all of it.
       const place = { streamSeq: reader.published, cursor: reader.cursor };
       const runs = await this.#shown(ref);
-      const ahead = await this.#snapshots(ref, runs, bases);
+      const ahead = await this.#snapshots(ref, runs, bases, place.streamSeq);
       if (ahead <= place.streamSeq) {
         const states = await Promise.all(
           runs.map(async (run) => {
@@ -71,11 +71,12 @@ export class SessionViews {
   /** One run that cannot be read takes no other from who comes to their session. */
   async #stateAt(
     ref: RunRef,
-    base: RunAt | undefined,
+    base: Base | undefined,
     streamSeq: number,
   ): Promise<RunAt | undefined> {
+    if (base?.isAlone) return base.at;
     try {
-      return await this.#states.advanced(ref, base, streamSeq);
+      return await this.#states.advanced(ref, base?.at, streamSeq);
     } catch (error) {
       if (!(error instanceof RunUnreadable)) throw error;
       this.#log.error({ err: error, run: ref.run }, "a run is left out: it cannot be read");
@@ -92,16 +93,33 @@ export class SessionViews {
   async #snapshots(
     ref: SessionRef,
     runs: readonly string[],
-    bases: Map<string, RunAt | undefined>,
+    bases: Map<string, Base>,
+    seen: number,
   ): Promise<number> {
     const unread = runs.filter((run) => !bases.has(run));
     await Promise.all(
       unread.map(async (run) => {
-        bases.set(run, await this.#states.snapshot({ ...ref, run }));
+        bases.set(run, await this.#base({ ...ref, run }, seen));
       }),
     );
-    return Math.max(0, ...runs.map((run) => bases.get(run)?.streamSeq ?? 0));
+    const places = runs.map((run) => bases.get(run)).filter((base) => base?.isAlone === false);
+    return Math.max(0, ...places.map((base) => base?.at?.streamSeq ?? 0));
   }
+
+  /** A snapshot from ahead may be of a log that was deleted: that one is not waited for. */
+  async #base(ref: RunRef, seen: number): Promise<Base> {
+    const at = await this.#states.snapshot(ref);
+    if (at === undefined || at.streamSeq <= seen) return { at, isAlone: false };
+    const epoch = await this.#states.epochInLog(ref);
+    if (epoch === undefined) return { at, isAlone: true };
+    return { at: epoch === at.epoch ? at : undefined, isAlone: false };
+  }
+}
+
+/** What a run's state is made from. `isAlone`: nothing else is left of the run, and nothing can follow. */
+interface Base {
+  readonly at: RunAt | undefined;
+  readonly isAlone: boolean;
 }
 
 /** Unfinished runs first: they are what is waited for, and what must not be fetched separately. */
