@@ -7,12 +7,29 @@ import {
   type RuntimeOptions,
   type Service,
   startEdge,
+  removeDir,
   startNats,
   startRuntime,
+  startScript,
+  tempDir,
 } from "@throughline/testkit";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 
 export const TENANT = "acme";
 export const SHARDS = 2;
+
+export interface WorkerOptions {
+  /** Names under which it offers the agent of agents/scripted.mjs (that name alone). */
+  agents?: readonly string[];
+  /** Runs at a time (100). */
+  capacity?: number;
+  /** How long it may be silent before its runs go to another (1,000). */
+  ackWaitMs?: number;
+  /** Another way to NATS, e.g. through a proxy. */
+  natsUrl?: string;
+}
 
 /** Real processes on one real NATS, and a look into the log past the edges. */
 export interface World {
@@ -20,6 +37,10 @@ export interface World {
   readonly broker: Broker;
   edge(options?: Partial<EdgeOptions>): Promise<Edge>;
   runtime(options?: Partial<RuntimeOptions>): Promise<Service>;
+  /** A worker process of agents/main.mjs. */
+  worker(options?: WorkerOptions): Promise<Service>;
+  /** What the scripted agent's steps and tools did to the world outside, a line each, in order. */
+  effects(): string[];
   /** What is stored of a run, by the leader's word. */
   log(session: string, run: string): Promise<DurableEvent[]>;
   dispose(): Promise<void>;
@@ -30,6 +51,8 @@ export async function startWorld(env: Record<string, string> = {}): Promise<Worl
   const nats = await startNats();
   const { url } = nats;
   const services: Service[] = [];
+  const folder = tempDir("world");
+  const effects = join(folder, "effects");
   const common = { natsUrl: url, env: { TL_SHARDS: `${SHARDS}`, ...env } };
   const broker = await openBroker({
     servers: [url],
@@ -58,14 +81,41 @@ export async function startWorld(env: Record<string, string> = {}): Promise<Worl
       services.push(runtime);
       return runtime;
     },
+    worker: async (options = {}) => {
+      const worker = await startWorker({ ...common, effects }, options);
+      services.push(worker);
+      return worker;
+    },
+    effects: () => (existsSync(effects) ? readFileSync(effects, "utf8").split("\n") : []),
     log: async (session, run) =>
       (await readLog(broker, { tenant: TENANT, session, run })).flatMap(events),
     dispose: async () => {
       await Promise.all(services.map((service) => service.dispose()));
       await broker.close();
       await nats.dispose();
+      removeDir(folder);
     },
   };
+}
+
+const WORKER = fileURLToPath(new URL("agents/main.mjs", import.meta.url));
+
+/** @param on.effects the file that all workers of a world write their effects to */
+export function startWorker(
+  on: { readonly natsUrl: string; readonly env: Record<string, string>; readonly effects: string },
+  { agents = ["scripted"], capacity = 100, ackWaitMs = 1_000, natsUrl }: WorkerOptions,
+): Promise<Service> {
+  return startScript({
+    file: WORKER,
+    natsUrl: natsUrl ?? on.natsUrl,
+    env: {
+      ...on.env,
+      TL_EFFECTS: on.effects,
+      TL_AGENTS: agents.join(","),
+      TL_CAPACITY: `${capacity}`,
+      TL_ACK_WAIT_MS: `${ackWaitMs}`,
+    },
+  });
 }
 
 export async function readLog(broker: Broker, ref: RunRef): Promise<LogMessage[]> {

@@ -26,8 +26,10 @@ export {
   type Edge,
   type EdgeOptions,
   type RuntimeOptions,
+  type ScriptOptions,
   type Service,
   type ServiceOptions,
   startEdge,
   startRuntime,
+  startScript,
 } from "./services.ts";

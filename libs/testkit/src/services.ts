@@ -61,6 +61,16 @@ export function startRuntime(options: RuntimeOptions): Promise<Service> {
   });
 }
 
+export interface ScriptOptions extends ServiceOptions {
+  /** The program: it listens on TL_ADMIN_PORT and answers `/readyz` with 200 once it is ready. */
+  file: string;
+}
+
+/** Starts a test's own program as a service, e.g. a worker with the test's agents; resolves when `/readyz` says yes. */
+export function startScript({ file, ...options }: ScriptOptions): Promise<Service> {
+  return startProgram("script", file, options, {});
+}
+
 let started = 0;
 
 async function startService(
@@ -71,6 +81,15 @@ async function startService(
   const main = fileURLToPath(new URL(`../../../services/${kind}/dist/main.js`, import.meta.url));
   if (!existsSync(main))
     throw new Error(`services/${kind} is not built: run "npm run build" first`);
+  return startProgram(kind, main, options, own);
+}
+
+async function startProgram(
+  kind: string,
+  main: string,
+  options: ServiceOptions,
+  own: Record<string, string>,
+): Promise<Service> {
   const nodeId = options.nodeId ?? `${kind}-${++started}`;
   const adminPort = await freePort();
   const adminUrl = `http://127.0.0.1:${adminPort}`;
