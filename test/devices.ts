@@ -180,7 +180,7 @@ async function again(
     expect(second).toMatchObject({ type: "command.accepted", duplicate: true });
     return;
   }
-  const other = { ...command, payload: { ...Object(command["payload"]), other: 1 } };
+  const other = { ...command, type: "run.continue", payload: { content: "something else" } };
   const second = await device.ask(other);
   expect(second.type).toBe("command.rejected");
   expect(["idempotency_conflict", "run_ended"]).toContain(second.code);
@@ -241,7 +241,7 @@ function verify(
     try {
       model.take(JSON.parse(JSON.stringify(event)));
     } catch (cause) {
-      const around = log.filter((e) => Math.abs(e.seq - event.seq) < 12);
+      const around = log.filter((e) => e.seq <= event.seq && e.seq > event.seq - 10);
       throw new Error(
         `event ${event.seq}: ${cause instanceof Error ? cause.message : String(cause)}\n${around.map((e) => JSON.stringify(e)).join("\n")}`,
         { cause },

@@ -51,6 +51,8 @@ export class RunModel {
   take(event: Frame): void {
     if (this.#life === "ended") throw new Error("an event after the end");
     const id = event["reply_to"];
+    // `run.queued` answers the start, which is no command to the run.
+    if (event.type === "run.queued") return;
     if (typeof id === "string") this.#answer(id, event);
     else this.#own(event);
     if (isTerminal(event.type)) this.#end();
@@ -127,8 +129,8 @@ export class RunModel {
   #expectClaim(of: Readonly<Record<string, unknown>>): Expected {
     const call = this.calls.get(of["tool_call_id"]);
     if (call === undefined) return rejected("not_found");
-    if (call.status !== undefined) return rejected("already_resolved", { status: call.status });
     if (!call.client) return rejected("not_allowed");
+    if (call.status !== undefined) return rejected("already_resolved", { status: call.status });
     return call.claim === undefined || call.claim === of["claim_id"]
       ? { type: "tool_call.status", payload: { status: "claimed", claim_id: of["claim_id"] } }
       : rejected("not_allowed");
@@ -138,8 +140,8 @@ export class RunModel {
     const { tool_call_id, claim_id, result, error } = of;
     const call = this.calls.get(tool_call_id);
     if (call === undefined) return rejected("not_found");
-    if (call.status !== undefined) return rejected("already_resolved", { status: call.status });
     if (!call.client) return rejected("not_allowed");
+    if (call.status !== undefined) return rejected("already_resolved", { status: call.status });
     if (claim_id !== undefined && claim_id !== call.claim) return rejected("stale");
     if (claim_id === undefined && call.claim !== undefined) return rejected("not_allowed");
     return error === undefined
