@@ -182,7 +182,8 @@ export class RunHost {
     const before = this.#log.state;
     await this.#first;
     this.#enter(begun(this.#phase, before.status === "interrupted"));
-    if (before.idle_attempts >= MAX_IDLE_ATTEMPTS) {
+    // A run that waits for somebody may wait through any number of restarts.
+    if (before.status === "running" && before.idle_attempts >= MAX_IDLE_ATTEMPTS) {
       const text = `${before.idle_attempts} attempts in a row ended without getting further`;
       this.#stop(ending.failed("too_many_attempts", text));
     }

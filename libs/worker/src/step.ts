@@ -75,7 +75,12 @@ async function beforeAgain<T>(
   let started: string | undefined;
   if (failed.error.retryable && failures <= retries) {
     const backoff = Math.min(backoffMs * 2 ** (failures - 1), LONGEST_BACKOFF_MS);
-    await pause(failed.cause.retryAfterMs ?? backoff, run.signal);
+    const over = run.gate.wait();
+    try {
+      await pause(failed.cause.retryAfterMs ?? backoff, run.signal);
+    } finally {
+      over();
+    }
   } else if (onFailure === "ask") {
     started = await asked(run, key, failed.stepId);
   } else {

@@ -6,6 +6,7 @@ import {
   type DurableType,
   initialRunState,
   reduce,
+  type RunCommandType,
   type RunState,
 } from "@throughline/protocol";
 import { eventually } from "@throughline/testkit";
@@ -71,6 +72,8 @@ export interface StartOver {
   readonly input?: unknown;
   /** ms from now (60,000). */
   readonly deadlineMs?: number;
+  /** What else stands in `run.queued`. */
+  readonly queued?: Pick<DurableEvent<"run.queued">["payload"], "tools" | "retry_of" | "from_step">;
 }
 
 /** What an edge does for `run.start`. */
@@ -89,7 +92,7 @@ export async function startRun(
     commandId: "start",
     hash: bodyHash({ agent, input }),
     deadline,
-    payload: { agent, input, by: "ann", deadline },
+    payload: { agent, input, by: "ann", deadline, ...over.queued },
   });
   return ref;
 }
@@ -100,11 +103,11 @@ let commands = 0;
 export async function command(
   broker: Broker,
   ref: RunRef,
-  type: "run.cancel" | "run.interrupt" | "run.resume",
-  over: { id?: string; user?: string; reason?: string } = {},
+  type: RunCommandType,
+  over: { id?: string; user?: string; reason?: string; payload?: object } = {},
 ): Promise<{ id: string; streamSeq: number }> {
   const id = over.id ?? `cmd_${++commands}`;
-  const payload = over.reason === undefined ? {} : { reason: over.reason };
+  const payload = over.reason === undefined ? (over.payload ?? {}) : { reason: over.reason };
   const value = { type, id, session_id: ref.session, run_id: ref.run, payload };
   const outcome = await broker.commands.publish({
     ref,
@@ -130,6 +133,32 @@ export async function logOf(broker: Broker, ref: RunRef): Promise<DurableEvent[]
     }
     if (page.end) return events;
   }
+}
+
+/** Waits until the log holds such an event; gives the log. */
+export async function logged(
+  broker: Broker,
+  ref: RunRef,
+  is: (event: DurableEvent, state: RunState) => boolean,
+): Promise<DurableEvent[]> {
+  let seen: DurableEvent[] = [];
+  await eventually(
+    async () => {
+      seen = await logOf(broker, ref);
+      const state = reduced(ref, seen);
+      return seen.some((event) => is(event, state));
+    },
+    { what: () => `an event that fits; the log: ${typesOf(seen).join(" ")}` },
+  );
+  return seen;
+}
+
+/** Waits for the answer to a command. */
+export async function answered(broker: Broker, ref: RunRef, id: string): Promise<DurableEvent> {
+  const events = await logged(broker, ref, (event) => event.reply_to === id);
+  const answer = events.find((event) => event.reply_to === id);
+  if (!answer) throw new Error(`no answer to ${id}`);
+  return answer;
 }
 
 export function typesOf(events: readonly DurableEvent[]): DurableType[] {

@@ -314,8 +314,7 @@ describe("failures", () => {
     expect(reduced(ref, await ended(broker, ref)).output).toBe("string");
   });
 
-  it("[FIN7] an output that is too large, or is no JSON, fails the run and says so", async () => {
-    const large = defineAgent({ name: unique("large"), run: () => "x".repeat(600 * 1024) });
+  it("[FIN7] an output that is no JSON fails the run and says so", async () => {
     const cyclic = defineAgent({
       name: unique("cyclic"),
       run: () => {
@@ -324,9 +323,7 @@ describe("failures", () => {
         return value;
       },
     });
-    await hosted([large, cyclic]);
-    const first = await ended(broker, await startRun(broker, large.name));
-    expect(first.at(-1)?.payload).toMatchObject({ code: "output_too_large" });
+    await hosted([cyclic]);
     const second = await ended(broker, await startRun(broker, cyclic.name));
     expect(second.at(-1)?.payload).toMatchObject({ code: "invalid_output" });
   });
