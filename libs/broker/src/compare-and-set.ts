@@ -22,7 +22,7 @@ export type Swap =
   | { readonly kind: "kept"; readonly held: RawMessage | undefined };
 
 /** Room for subject and headers within NATS's `max_payload`, which counts headers too. */
-export const HEADER_BYTES = 4_096;
+const HEADER_BYTES = 4_096;
 /** After a leader's `kill -9` appends come back in 4–8 s. */
 export const PATIENCE_MS = 20_000;
 

@@ -40,7 +40,7 @@ function runsThrough(read: DirectReader["read"]): RunIndex {
 }
 
 describe("a session's runs", () => {
-  test("[RUN1] are listed newest first, each once, and no other session's", async () => {
+  test("[LST1] are listed newest first, each once, and no other session's", async () => {
     const ref = freshRun();
     for (const n of [3, 1, 4, 2]) await broker.runs.put(entry(ref, n));
     await broker.runs.put(entry(ref, 1, { status: "completed", ended_at: NOW + 50 }));
@@ -55,7 +55,7 @@ describe("a session's runs", () => {
     expect(await broker.runs.get({ ...ref, run: "run_9" })).toBeUndefined();
   });
 
-  test("[RUN1] a session of more runs than the server names at once is listed whole", async () => {
+  test("[LST1] a session of more runs than the server names at once is listed whole", async () => {
     const ref = freshRun();
     const many = Array.from({ length: 1_300 }, (_, n) => entry(ref, n));
     for (let from = 0; from < many.length; from += 100) {
@@ -92,7 +92,7 @@ describe("a session's runs", () => {
     expect((await behind.get({ ...ref, run: "run_2" }))?.run).toBe("run_2");
   });
 
-  test("[RUN2] an entry never goes back, and says what either of its writers knew", () => {
+  test("[LST2] an entry never goes back, and says what either of its writers knew", () => {
     const ref = freshRun();
     const queued = entry(ref, 1, { title: "a title", retry_of: "run_0" });
     const running = entry(ref, 1, { status: "running" });
@@ -110,7 +110,7 @@ describe("a session's runs", () => {
     expect(mergeEntries(waiting, running).status).toBe("running");
   });
 
-  test("[RUN2] [KEP1] written by many at once in any order, what stands is the furthest", async () => {
+  test("[LST2] [KEP1] written by many at once in any order, what stands is the furthest", async () => {
     const random: SeededRandom = seededRandom();
     for (let i = 0; i < 20; i += 1) {
       const ref = freshRun();
@@ -146,7 +146,7 @@ describe("a user's sessions", () => {
     created_at: NOW + n,
   });
 
-  test("[RUN3] [KEP4] each user has their own list, whatever characters their name has", async () => {
+  test("[LST3] [KEP4] each user has their own list, whatever characters their name has", async () => {
     const tenant = freshRun().run;
     for (const [n, user] of USERS.entries()) {
       await broker.sessionIndex.add(tenant, user, { ...session(n), title: "ü" });
@@ -169,7 +169,7 @@ describe("a user's sessions", () => {
     }
   });
 
-  test("[RUN3] pages go from the newest to the oldest, whatever is added or removed meanwhile", async () => {
+  test("[LST3] pages go from the newest to the oldest, whatever is added or removed meanwhile", async () => {
     const tenant = freshRun().run;
     const random = seededRandom();
     const added = random.shuffle(Array.from({ length: 57 }, (_, n) => session(n)));
