@@ -15,6 +15,7 @@ import {
 } from "../src/index.ts";
 import { NotAnswered } from "../src/direct-read.ts";
 import { ObjectStore, type ObjectStoreBroker } from "../src/object-store.ts";
+import { Upload } from "../src/object-upload.ts";
 import { objectSubject, streamName } from "../src/subjects.ts";
 import { consumerRequests, freshRun } from "./harness.ts";
 
@@ -183,6 +184,34 @@ describe("objects", () => {
     await worker.close();
     proxy.close();
   }, 40_000);
+
+  test("[OBJ5] a chunk that arrives after it was given up and sent again is stored once", async () => {
+    const ref = freshRun();
+    const shard = broker.shardOf(ref.session);
+    const place = {
+      stream: streamName.objects(shard),
+      subject: objectSubject.chunks(ref, shard, "late"),
+    };
+    const { nc } = broker;
+    const held: (() => Promise<unknown>)[] = [];
+    let chunks = 0;
+    const late: typeof nc.request = async (subject, body, options) => {
+      if (subject !== place.subject) return nc.request(subject, body, options);
+      chunks += 1;
+      if (chunks === 2) {
+        held.push(() => nc.request(subject, body, options));
+        throw new Error("no answer in time");
+      }
+      await Promise.all(held.splice(0).map((send) => send()));
+      return nc.request(subject, body, options);
+    };
+    const slow: typeof nc = Object.create(nc, { request: { value: late } });
+    const upload = new Upload(slow, place);
+    for (let i = 0; i < 4; i += 1) await upload.append(Buffer.from(`chunk ${i}`));
+    expect(chunks).toBe(5);
+    expect(upload.chunks).toBe(4);
+    expect(await stored(ref)).toEqual({ about: 0, chunks: 4 });
+  });
 
   test("[OBJ6] no consumer is asked for, whatever is put and read", async () => {
     const seen = await consumerRequests(broker);
