@@ -1,4 +1,4 @@
-import type { CommandOf } from "@throughline/protocol";
+import { type CommandOf, initialRunState } from "@throughline/protocol";
 import type { LogMessage } from "@throughline/broker";
 import { describe, expect, test } from "vitest";
 import { execute } from "../src/commands/execute.ts";
@@ -34,7 +34,7 @@ function services(over: Partial<CommandServices> = {}): {
           published.push(ref.run);
           return Promise.resolve({ outcome: "stored", streamSeq: 1 });
         },
-        find: () => Promise.reject(new Error("no run has ended")),
+        find: () => Promise.resolve(undefined),
       },
       sessions: new SessionRecords({ get: () => Promise.resolve(RECORD) }, () => 0),
       creator: { create: () => Promise.reject(new Error("not here")) },
@@ -77,6 +77,12 @@ describe("carrying out a command", () => {
     expect(await execute(s, ANN, cancel("r"))).toMatchObject({ ok: true, run: "r" });
     expect(await execute(s, ANN, cancel("other"))).toMatchObject({ ok: false, code: "not_found" });
     expect(published).toEqual(["r"]);
+  });
+
+  test("[EXEC5] a run of which only the last state is left has ended", async () => {
+    const at = { state: initialRunState("r"), streamSeq: 1, epoch: "e" };
+    const { services: s } = services({ states: { current: () => Promise.resolve(at) } });
+    expect(await execute(s, ANN, cancel("r"))).toMatchObject({ ok: false, code: "run_ended" });
   });
 
   test("[EXEC4] an unknown outcome is `unavailable`, a fault nobody foresaw `internal`, and logged", async () => {

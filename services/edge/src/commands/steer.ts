@@ -67,8 +67,11 @@ async function endedOrAbsent(
   const last =
     (await services.events.last(filter, "replica")) ??
     (await services.events.last(filter, "leader"));
-  if (last === undefined) return refusal("not_found", "the session has no such run");
-  if (!last.end) return undefined;
+  if (last === undefined) {
+    // Its events have expired: what is left says that it was there, and nobody has it any more.
+    const old = await services.states.current(ref);
+    if (old === undefined) return refusal("not_found", "the session has no such run");
+  } else if (!last.end) return undefined;
   // How it ended makes no difference to what may be done with it.
   const verdict = commandVerdict("completed", type);
   return verdict.ok ? undefined : refusal(verdict.code, "the run has ended");
