@@ -108,6 +108,7 @@ export const sharedSettings: {
   TL_SHARDS: Setting<number>;
   TL_REPLICAS: Setting<number>;
   TL_EVENTS_MAX_AGE_MS: Setting<number>;
+  TL_HISTORY_MAX_AGE_MS: Setting<number>;
   TL_DEADLINE_MS: Setting<number>;
   TL_ALLOW_SHORT_RETENTION: Setting<boolean>;
   TL_LOG_LEVEL: Setting<LogLevel>;
@@ -132,6 +133,8 @@ export const sharedSettings: {
   TL_SHARDS: wholeNumber(4, { min: 1, max: 1024 }),
   TL_REPLICAS: wholeNumber(1, { min: 1, max: 5 }),
   TL_EVENTS_MAX_AGE_MS: milliseconds(7 * DAY_MS, { min: 1000 }),
+  /** Of snapshots, large values and the lists of runs; never shorter than events. */
+  TL_HISTORY_MAX_AGE_MS: milliseconds(30 * DAY_MS, { min: 1000 }),
   TL_DEADLINE_MS: milliseconds(3 * DAY_MS, { min: 100 }),
   /** For tests: events may be kept for less than twice the deadline, so that a run outlives its job. */
   TL_ALLOW_SHORT_RETENTION: flag(false),

@@ -31,6 +31,7 @@ async function main(): Promise<void> {
     shards: config.TL_SHARDS,
     replicas: config.TL_REPLICAS,
     eventsMaxAgeMs: config.TL_EVENTS_MAX_AGE_MS,
+    historyMaxAgeMs: config.TL_HISTORY_MAX_AGE_MS,
   });
   // The edge sets the deadlines: events must outlast the runs that they are of.
   await checkRetention(broker, {

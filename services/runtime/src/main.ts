@@ -42,6 +42,7 @@ async function main(config: RuntimeConfig): Promise<void> {
     shards: config.TL_SHARDS,
     replicas: config.TL_REPLICAS,
     eventsMaxAgeMs: config.TL_EVENTS_MAX_AGE_MS,
+    historyMaxAgeMs: config.TL_HISTORY_MAX_AGE_MS,
     adjust: true,
   });
   await checkRetention(broker, {
