@@ -21,12 +21,12 @@ import { connectionMetrics, type Measured } from "./metrics.ts";
 import { RunStates } from "./runs/run-states.ts";
 import type { RunSource } from "./runs/session-runs.ts";
 import { SessionViews } from "./runs/session-view.ts";
+import { Connection } from "./session/connection.ts";
 import {
-  Connection,
   CONNECTION_LIMITS,
   type ConnectionLimits,
   type ConnectionServices,
-} from "./session/connection.ts";
+} from "./session/connection-services.ts";
 import { MAX_FRAME_BYTES } from "@throughline/protocol";
 import { serveRoutes } from "./transport/http.ts";
 import { closeListener, type Listener, listen } from "./transport/listen.ts";

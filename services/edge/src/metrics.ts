@@ -4,7 +4,7 @@ import type { Budget } from "./fanout/budget.ts";
 import type { FanoutMetrics } from "./fanout/fanout-metrics.ts";
 import type { Hubs } from "./fanout/hubs.ts";
 import type { Slots } from "./lifecycle/admission.ts";
-import type { ConnectionMetrics } from "./session/connection.ts";
+import type { ConnectionMetrics } from "./session/connection-services.ts";
 
 export interface Measured {
   readonly fanout: FanoutMetrics;

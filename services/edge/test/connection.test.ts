@@ -3,7 +3,8 @@ import { describe, expect, test } from "vitest";
 import { SessionRecords } from "../src/commands/sessions.ts";
 import { Slots } from "../src/lifecycle/admission.ts";
 import { connectionMetrics } from "../src/metrics.ts";
-import { Connection, type ConnectionServices } from "../src/session/connection.ts";
+import { Connection } from "../src/session/connection.ts";
+import type { ConnectionServices } from "../src/session/connection-services.ts";
 import { Fixture } from "./fanout-fixture.ts";
 import type { FakeSocket } from "./fake-net.ts";
 

@@ -3,8 +3,8 @@ import { decodeCommand } from "@throughline/protocol/schemas";
 import type { Principal } from "../auth/principal.ts";
 import { execute, isEffective } from "../commands/execute.ts";
 import { answerFrame } from "../commands/outcome.ts";
-import type { CommandServices } from "../commands/services.ts";
 import type { Attachment } from "../fanout/attach.ts";
+import type { ConnectionServices } from "./connection-services.ts";
 import { sessionsLost } from "./membership.ts";
 import type { ConnectionPort, OutgoingFrame, SendResult, Socket } from "./port.ts";
 import {
@@ -15,52 +15,8 @@ import {
   OPENED,
   type SubscribeRequest,
 } from "./state.ts";
-import { subscribe, type SubscribeServices } from "./subscribe.ts";
+import { subscribe } from "./subscribe.ts";
 import { ConnectionSubscriber } from "./subscriber.ts";
-
-/** Times in ms. */
-export interface ConnectionLimits {
-  /** Sent nothing for this long: a heartbeat. */
-  readonly quietMs: number;
-  /** Heard nothing for this long: closed with 4408. */
-  readonly silentMs: number;
-  /** Waits for its socket without any progress for this long: closed with 4410. */
-  readonly stuckMs: number;
-  /** How often it is looked whether the user still has a part in the sessions that are followed. */
-  readonly membershipMs: number;
-}
-
-/**
- * uWebSockets pings a silent peer after 44 s of its 60 and drops it at 60, which a client sees as
- * 1006. Between the two, a client that wakes up still reads why it was closed.
- */
-export const CONNECTION_LIMITS: ConnectionLimits = {
-  quietMs: HEARTBEAT_INTERVAL_MS,
-  silentMs: 55_000,
-  stuckMs: 30_000,
-  // One small read for each session that is followed and node, whatever the number of clients.
-  membershipMs: 30_000,
-};
-
-export interface ConnectionServices {
-  readonly subscribing: SubscribeServices;
-  readonly commands: CommandServices;
-  readonly limits: ConnectionLimits;
-  readonly nodeId: string;
-  /** ms, monotonic. */
-  readonly now: () => number;
-  readonly metrics: ConnectionMetrics;
-}
-
-export interface ConnectionMetrics {
-  received: number;
-  unreadable: number;
-  sentControl: number;
-  accepted: number;
-  rejected: number;
-  /** Closes that the node decided on, by code. */
-  readonly closed: Map<number, number>;
-}
 
 /** The shell of one connection: owns its socket, its attachments and its commands on the way. */
 export class Connection implements ConnectionPort {
