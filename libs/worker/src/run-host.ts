@@ -348,6 +348,9 @@ export class RunHost {
 
   async #apply(command: StoredCommand): Promise<"next" | "stop"> {
     await this.#first;
+    // What is stored can be seen, and answered, before we are told that it is: an answer must not be
+    // judged by a state without its question.
+    await this.#writer.flush();
     const { log, worker } = this.#options;
     const execution = this.#execution;
     const reaction = reactTo(command, this.#log.state, {
