@@ -1,14 +1,31 @@
 /** Starting runs and reading their logs, as an edge and a client would. */
 import { randomBytes } from "node:crypto";
 import { bodyHash, type Broker, type RunRef } from "@throughline/broker";
-import { type DurableEvent, initialRunState, reduce, type RunState } from "@throughline/protocol";
+import {
+  type Command,
+  type CommandOf,
+  type DurableEvent,
+  type EventPayload,
+  initialRunState,
+  reduce,
+  type RunState,
+} from "@throughline/protocol";
 import { eventually } from "@throughline/testkit";
 
-export async function startRun(broker: Broker, agent: string, input: unknown): Promise<RunRef> {
+export interface StartOver extends Pick<EventPayload<"run.queued">, "tools" | "options"> {
+  readonly session?: string;
+}
+
+export async function startRun(
+  broker: Broker,
+  agent: string,
+  input: unknown,
+  { session, ...over }: StartOver = {},
+): Promise<RunRef> {
   const id = (prefix: string): string => `${prefix}_${randomBytes(6).toString("hex")}`;
-  const ref = { tenant: "acme", session: id("ses"), run: id("run") };
+  const ref = { tenant: "acme", session: session ?? id("ses"), run: id("run") };
   const deadline = Date.now() + 60_000;
-  const payload = { agent, input: input ?? null, by: "ann", deadline };
+  const payload = { agent, input: input ?? null, by: "ann", deadline, ...over };
   const hash = bodyHash({ agent, input });
   await broker.events.start({
     ref,
@@ -23,14 +40,21 @@ export async function startRun(broker: Broker, agent: string, input: unknown): P
 }
 
 export async function cancelRun(broker: Broker, ref: RunRef): Promise<void> {
-  const command = {
-    type: "run.cancel",
-    id: "cancel",
-    session_id: ref.session,
-    run_id: ref.run,
-    payload: {},
-  } as const;
-  await broker.commands.publish({ ref, command, user: "ann", hash: bodyHash(command) });
+  await sendCommand(broker, ref, { type: "run.cancel", id: "cancel", payload: {} });
+}
+
+type ToRun = Extract<Command, { readonly run_id: string }> | CommandOf<"run.cancel">;
+type Unaddressed<C> = C extends unknown ? Omit<C, "session_id" | "run_id"> : never;
+
+/** What an edge does with a command to a run. */
+export async function sendCommand(
+  broker: Broker,
+  ref: RunRef,
+  partial: Unaddressed<ToRun>,
+): Promise<void> {
+  const command = { ...partial, session_id: ref.session, run_id: ref.run };
+  const hash = bodyHash(command);
+  await broker.commands.publish({ ref, command, user: "ann", hash, at: Date.now() });
 }
 
 /** Everything stored of a run. */
@@ -73,6 +97,24 @@ export async function ended(broker: Broker, ref: RunRef, timeoutMs = 25_000): Pr
 
 export function stateOf(ref: RunRef, events: readonly DurableEvent[]): RunState {
   return events.reduce((state, event) => reduce(state, event), initialRunState(ref.run));
+}
+
+/** The state of a run as soon as it is as wanted. */
+export async function stateWhen(
+  broker: Broker,
+  ref: RunRef,
+  is: (state: RunState) => boolean,
+): Promise<RunState> {
+  let seen: RunState | undefined;
+  const found = await eventually(
+    async () => {
+      seen = stateOf(ref, await logOf(broker, ref));
+      return is(seen) || seen.ended_at !== undefined ? seen : undefined;
+    },
+    { timeoutMs: 20_000, what: () => `${ref.run}: ${JSON.stringify(seen)}` },
+  );
+  if (!is(found)) throw new Error(`it has ended: ${JSON.stringify(found)}`);
+  return found;
 }
 
 /** What a reader sees in the end: all messages that count, one after the other. */

@@ -19,6 +19,8 @@ import {
   type ChatMessage,
   instruction,
   remembered,
+  type Said,
+  saidIn,
   type Turn,
 } from "./conversation.ts";
 import { inputSchema, type LlmInput } from "./input.ts";
@@ -48,6 +50,8 @@ export interface LlmOutput {
   readonly finish_reason: string;
   readonly rounds: number;
   readonly tool_calls: number;
+  /** What was asked and answered, without tools: what the session's next runs remember. */
+  readonly transcript: readonly Said[];
 }
 
 export function llm(options: LlmOptions): Agent {
@@ -66,10 +70,8 @@ async function converse(ctx: RunContext<LlmInput>, given: LlmOptions): Promise<L
   let options = readOptions(ctx.options);
   const tools = ctx.tools.available;
   const names = nameTools(tools);
-  const messages: ChatMessage[] = [
-    ...remembered(await ctx.session.history()),
-    { role: "user", content: ctx.input.prompt },
-  ];
+  const earlier = remembered(await ctx.session.history());
+  const messages: ChatMessage[] = [...earlier, { role: "user", content: ctx.input.prompt }];
   let toolCalls = 0;
   for (let round = 1; round <= given.maxRounds; round++) {
     const turn = await ctx.step(
@@ -106,6 +108,7 @@ async function converse(ctx: RunContext<LlmInput>, given: LlmOptions): Promise<L
         finish_reason: turn.finish_reason,
         rounds: round,
         tool_calls: toolCalls,
+        transcript: saidIn(messages.slice(earlier.length)),
       };
     }
   }

@@ -4,6 +4,7 @@
  * Executed again, the agent builds the same one. Pure.
  */
 import type { Instruction, PastRun, ToolOutcome } from "@throughline/worker";
+import { z } from "zod";
 import type { ReasoningField } from "../chat-stream/assemble.ts";
 import { promptOf } from "./input.ts";
 
@@ -123,7 +124,24 @@ export function remembered(runs: readonly PastRun[]): ChatMessage[] {
   return kept.flat();
 }
 
+const saidSchema = z.object({ role: z.enum(["user", "assistant"]), content: z.string() });
+const transcriptSchema = z.object({ transcript: z.array(saidSchema).min(1) });
+
+export type Said = z.infer<typeof saidSchema>;
+
+/** Of a run's conversation what people and the model said to each other. */
+export function saidIn(messages: readonly ChatMessage[]): Said[] {
+  return messages.flatMap(({ role, content }) =>
+    (role === "user" || role === "assistant") && content !== null && content !== ""
+      ? [{ role, content }]
+      : [],
+  );
+}
+
+/** This agent's own output says it best: with what it was told on the way, and without what failed. */
 function rememberedRun(run: PastRun): ChatMessage[] {
+  const own = transcriptSchema.safeParse(run.output);
+  if (own.success) return own.data.transcript;
   const said = run.messages
     .filter(({ role, channel, text }) => role === "assistant" && channel === "text" && text !== "")
     .map(({ text }) => text);

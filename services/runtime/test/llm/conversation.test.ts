@@ -58,6 +58,18 @@ describe("the conversation", () => {
     ]);
   });
 
+  it("[LLM6] has the runs of its own as their outputs tell them", () => {
+    const transcript = [
+      { role: "user", content: "a colour" },
+      { role: "assistant", content: "Red." },
+      { role: "user", content: "another" },
+      { role: "assistant", content: "Blue." },
+    ];
+    expect(remembered([past({ output: { transcript }, messages: [said("Gre")] })])).toEqual(
+      transcript,
+    );
+  });
+
   it("[LLM6] keeps the newest where there is too much, whole runs only", () => {
     const long = "x".repeat(50_000);
     const runs = [1, 2, 3, 4].map((n) => past({ input: `q${n}`, messages: [said(long)] }));
