@@ -20,7 +20,8 @@ Everything listens on 127.0.0.1 only.
   --help             this text
 
 NATS and Redis take 4222 and 6379, or the next free ports. TL_* variables reach the services, except those
-that are set here. Deleting .throughline/data forgets all runs.`;
+that are set here. With OPENAI_MODEL, and OPENAI_API_KEY or OPENAI_BASE_URL, the agent llm is offered; its shell
+begins in .throughline/data/scratch, and asks first. Deleting .throughline/data forgets all runs.`;
 
 /**
  * @param {string[]} args

@@ -121,7 +121,13 @@ function edgeSpec(plan, { name, port, adminPort }) {
 
 /** @param {Plan} plan */
 function runtimeSpec(plan) {
-  return service("runtime", "runtime-1", runtimeAdminPort(plan), plan, { TL_ALLOWED_ROOTS: ROOT });
+  // For the shell of `llm`, which is offered where OPENAI_* are set: they reach the runtime as they are.
+  const scratch = join(plan.data, "scratch");
+  mkdirSync(scratch, { recursive: true });
+  return service("runtime", "runtime-1", runtimeAdminPort(plan), plan, {
+    TL_ALLOWED_ROOTS: ROOT,
+    TL_SHELL_ROOT: scratch,
+  });
 }
 
 /**
