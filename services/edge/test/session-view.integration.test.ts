@@ -1,10 +1,10 @@
-import type { RunRef, RunWriter } from "@throughline/broker";
-import type { NewEvent, RunState } from "@throughline/protocol";
+import type { NewEvent } from "@throughline/protocol";
 import { runStateSchema } from "@throughline/protocol/schemas";
-import { eventually, randomOf, seededRandom } from "@throughline/testkit";
+import { eventually } from "@throughline/testkit";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Edge } from "../src/edge.ts";
-import { type Client, completed, type Frame, note, range, Stage } from "./stage.ts";
+import { check, comeWhileRunsGoOn, statesOf } from "./session-game.ts";
+import { completed, note, Stage } from "./stage.ts";
 
 let stage: Stage;
 let edge: Edge;
@@ -31,19 +31,6 @@ const question: NewEvent = {
     default: "deny",
   },
 };
-
-function statesOf(client: Client): Map<string, RunState> {
-  const frames = client.frames.filter((f) => f.type === "snapshot");
-  return new Map(frames.map((f) => [f.run_id ?? "", runStateSchema.parse(f.state)]));
-}
-
-/** For each run: the events that came are those behind its state, up to what is stored, each once. */
-function check(client: Client, stored: ReadonlyMap<string, number>): void {
-  const states = statesOf(client);
-  for (const [run, last] of stored) {
-    expect([run, client.seqs(run)]).toEqual([run, range((states.get(run)?.seq ?? 0) + 1, last)]);
-  }
-}
 
 describe("coming to a session", () => {
   test("[VIEW1] [VIEW2] a second device sees open runs, open approvals and the text so far at once, then what follows", async () => {
@@ -100,45 +87,7 @@ describe("coming to a session", () => {
   });
 
   test("[VIEW2] [INV2] whenever devices come to a session whose runs go on: no event twice and none missing", async () => {
-    const random = randomOf(seededRandom().int(2 ** 32));
-    const session = await stage.session(edge);
-    const writers: { ref: RunRef; writer: RunWriter }[] = [];
-    const devices: Client[] = [];
-    const snapshots: Promise<unknown>[] = [];
-    for (let step = 0; step < 400; step += 1) {
-      const dice = random.next();
-      const run = writers.length === 0 ? undefined : random.pick(writers);
-      if (run === undefined || (dice < 0.03 && writers.length < 8)) {
-        writers.push(await stage.run(session));
-      } else if (dice < 0.75) {
-        void run.writer.append(note(step));
-      } else if (dice < 0.85) await run.writer.append(note(step));
-      else if (dice < 0.92) snapshots.push(stage.snapshot(run.ref, run.writer));
-      else if (devices.length < 30) {
-        const device = await stage.connected(random.pick([edge, other]));
-        device.send({
-          type: "subscribe",
-          id: `s${step}`,
-          session_id: session,
-          payload: { from: "snapshot" },
-        });
-        devices.push(device);
-      }
-    }
-    await Promise.all(snapshots);
-    const stored = new Map<string, number>();
-    for (const { ref, writer } of writers) {
-      await writer.append(completed);
-      stored.set(ref.run, writer.stored.seq);
-    }
-    for (const device of devices) {
-      await device.until(
-        () => [...stored].every(([run, last]) => lastOf(device, run) === last),
-        "the end of every run",
-      );
-      check(device, stored);
-    }
-    expect(devices.length).toBeGreaterThan(5);
+    await comeWhileRunsGoOn(stage, [edge, other]);
   });
 
   test("[VIEW3] one who loses the link before all states came is given them again, not what follows them", async () => {
@@ -242,11 +191,6 @@ describe("coming to a session", () => {
     }
   });
 });
-
-function lastOf(device: Client, run: string): number {
-  const event: Frame | undefined = device.events.findLast((f) => f.run_id === run);
-  return event?.seq ?? statesOf(device).get(run)?.seq ?? 0;
-}
 
 async function get(path: string, node: Edge = edge): Promise<Record<string, unknown>> {
   const headers = { authorization: "Bearer dev.acme.ann" };

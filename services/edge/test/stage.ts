@@ -8,7 +8,7 @@ import {
   type RunWriter,
 } from "@throughline/broker";
 import type { NewEvent } from "@throughline/protocol";
-import { eventually, type NatsServer, startNats } from "@throughline/testkit";
+import { eventually, type NatsServer, startNats, startNatsCluster } from "@throughline/testkit";
 import { randomBytes } from "node:crypto";
 import { createConnection } from "node:net";
 import { WebSocket } from "ws";
@@ -51,10 +51,13 @@ export class Stage {
   readonly logged: object[] = [];
   readonly #edges: { edge: Edge; broker: Broker }[] = [];
   readonly #clients: Set<Client> = new Set();
+  /** Edges are connected to one after the other. */
+  readonly #servers: readonly NatsServer[];
 
-  constructor(nats: NatsServer, broker: Broker) {
+  constructor(nats: NatsServer, broker: Broker, others: readonly NatsServer[] = []) {
     this.nats = nats;
     this.broker = broker;
+    this.#servers = [...others, nats];
   }
 
   static async open(options: Partial<BrokerOptions> = {}): Promise<Stage> {
@@ -62,8 +65,18 @@ export class Stage {
     return new Stage(nats, await connect(nats, "worker", options));
   }
 
+  /** Three servers with three replicas of everything; the worker's side is on the first. */
+  static async openOnCluster(): Promise<Stage> {
+    const [nats, ...others] = (await startNatsCluster(3)).nodes;
+    if (nats === undefined) throw new Error("the cluster has no servers");
+    const options = { replicas: 3, connectTimeoutMs: 60_000 };
+    return new Stage(nats, await connect(nats, "worker", options), others);
+  }
+
   async edge(options: Partial<EdgeOptions> = {}): Promise<Edge> {
-    const broker = await connect(this.nats, "edge");
+    const server = this.#servers[this.#edges.length % this.#servers.length] ?? this.nats;
+    const replicas = this.broker.replicas;
+    const broker = await connect(server, "edge", { replicas, connectTimeoutMs: 60_000 });
     const log = (fields: object, message: string): void => {
       this.logged.push({ ...fields, message });
     };
@@ -155,7 +168,7 @@ export class Stage {
       await broker.close();
     }
     await this.broker.close();
-    await this.nats.stop();
+    await Promise.all(this.#servers.map((server) => server.stop()));
   }
 }
 
