@@ -3,10 +3,12 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Options, parseOptions, type PartName } from "./options.ts";
+import { commands } from "./parts/commands.ts";
 import { fanOut } from "./parts/fan-out.ts";
 import { latency } from "./parts/latency.ts";
 import { memory } from "./parts/memory.ts";
 import { storage } from "./parts/storage.ts";
+import { takeover } from "./parts/takeover.ts";
 import { commit, loadNow, machine } from "./report/machine.ts";
 import { markdown, type Report } from "./report/markdown.ts";
 import type { PartReport, Say } from "./report/part.ts";
@@ -20,6 +22,8 @@ const RUN: Readonly<
   Record<PartName, (stage: Stage, options: Options, say: Say) => Promise<PartReport>>
 > = {
   latency: (stage, { sizes }, say) => latency(stage, sizes, say),
+  commands: (stage, { sizes }, say) => commands(stage, sizes, say),
+  takeover: (stage, { sizes }, say) => takeover(stage, sizes, say),
   "fan-out": fanOut,
   memory: (stage, { sizes }, say) => memory(stage, sizes, say),
   storage: (stage, { sizes }, say) => storage(stage, sizes, say),

@@ -1,12 +1,16 @@
 /** The command line. */
 import { parseArgs } from "node:util";
 
-export const PARTS = ["latency", "fan-out", "memory", "storage"] as const;
+export const PARTS = ["latency", "commands", "takeover", "fan-out", "memory", "storage"] as const;
 export type PartName = (typeof PARTS)[number];
 
 /** How long and how much; times in ms. */
 export interface Sizes {
   readonly latencyMs: number;
+  readonly commandsMs: number;
+  /** Workers killed, and the lease that their successors wait for. */
+  readonly takeovers: number;
+  readonly takeoverAckWaitMs: number;
   /** One measured window of fan-out, and how many of them each server gets. */
   readonly windowMs: number;
   readonly rounds: number;
@@ -37,6 +41,9 @@ export type Parsed =
 
 const DEFAULT: Sizes = {
   latencyMs: 12_000,
+  commandsMs: 12_000,
+  takeovers: 5,
+  takeoverAckWaitMs: 5_000,
   windowMs: 5_000,
   rounds: 3,
   spareRounds: 2,
@@ -51,6 +58,9 @@ const DEFAULT: Sizes = {
 const QUICK: Sizes = {
   ...DEFAULT,
   latencyMs: 2_000,
+  commandsMs: 2_000,
+  takeovers: 1,
+  takeoverAckWaitMs: 1_000,
   windowMs: 1_000,
   rounds: 1,
   spareRounds: 0,
@@ -69,13 +79,15 @@ cores, windows are refused; as root, "nice -n -10 npm run bench" gets them back.
 
 parts (all, when none is named)
   latency    worker -> client, beside a bare NATS subscription
+  commands   client -> accepted, and client -> effect seen, beside a bare NATS request
+  takeover   from kill -9 of a worker until its run goes on
   fan-out    deliveries per CPU second at each fan-out, beside a bare uWebSockets publish
   memory     resident memory of an idle subscribed connection
   storage    stored messages per 1,000 tokens at 100 tokens a second
 
 options
-  --quick              a look in under a minute (default: all in about 5 minutes)
-  --seconds N          length of one fan-out window, latency and storage measurement
+  --quick              a look in under a minute (default: all in about 7 minutes)
+  --seconds N          length of one fan-out window, latency, commands and storage measurement
   --rounds N           windows each server gets per figure (default ${DEFAULT.rounds})
   --fan-outs 1,2,100   fan-outs to measure
   --connections N      idle connections (default ${DEFAULT.connections})
@@ -106,6 +118,7 @@ export function parseOptions(args: readonly string[]): Parsed {
     const sizes: Sizes = {
       ...base,
       latencyMs: ms ?? base.latencyMs,
+      commandsMs: ms ?? base.commandsMs,
       windowMs: ms ?? base.windowMs,
       storageMs: ms ?? base.storageMs,
       rounds: whole("--rounds", values.rounds) ?? base.rounds,

@@ -1,7 +1,9 @@
 /** What the parts play on: a nats-server, an edge, and the processes that drive them. */
 import { deriveRunId, deriveSessionId, type RunRef } from "@throughline/broker";
 import { type Edge, freePort, type NatsServer, startEdge, startNats } from "@throughline/testkit";
-import { type Role, startRole } from "./process/role.ts";
+import { type Methods, type Role, startRole } from "./process/role.ts";
+import type { CommanderMethods } from "./roles/commander.ts";
+import type { HostMethods } from "./roles/host.ts";
 import type { PublisherMethods } from "./roles/publisher.ts";
 import type { ServerAddress, ViewersMethods } from "./roles/viewers.ts";
 
@@ -27,6 +29,9 @@ export interface Stage {
   /** A fresh edge; the bench's sessions exist. */
   edge(): Promise<StagedEdge>;
   anotherViewers(): Role<ViewersMethods>;
+  /** A worker process; whoever asked for it may stop it. */
+  host(name: string): Role<HostMethods>;
+  commander(): Role<CommanderMethods>;
   /** The end of the last edge's log, for whoever asks why something failed. */
   lastWords(): string;
   dispose(): Promise<void>;
@@ -45,18 +50,17 @@ export async function openStage(options: { readonly profiled: boolean }): Promis
   const dispose = async (): Promise<void> => {
     for (const end of ends.splice(0).reverse()) await end();
   };
-  const viewersRole = (name: string): Role<ViewersMethods> => {
-    const role = startRole<ViewersMethods>("viewers", name);
+  const started = <M extends Methods>(file: string, name?: string): Role<M> => {
+    const role = startRole<M>(file, name);
     ends.push(() => role.stop());
     return role;
   };
   try {
     const nats = await startNats();
     ends.push(() => nats.dispose());
-    const publisher = startRole<PublisherMethods>("publisher");
-    ends.push(() => publisher.stop());
+    const publisher = started<PublisherMethods>("publisher");
     await publisher.ask("open", { natsUrl: nats.url });
-    const viewers = viewersRole("viewers");
+    const viewers = started<ViewersMethods>("viewers");
     let given = 0;
     let words = (): string => "";
     return {
@@ -82,7 +86,9 @@ export async function openStage(options: { readonly profiled: boolean }): Promis
         });
         return staged;
       },
-      anotherViewers: () => viewersRole("more viewers"),
+      anotherViewers: () => started<ViewersMethods>("viewers", "more viewers"),
+      host: (name) => started<HostMethods>("host", name),
+      commander: () => started<CommanderMethods>("commander"),
       lastWords: () => words(),
       dispose,
     };

@@ -14,7 +14,14 @@ test("all parts run when none is named, and in their own order when some are", (
     "1,5",
   ]);
   if (all.kind !== "run" || some.kind !== "run") throw new Error("not understood");
-  expect(all.options.parts).toEqual(["latency", "fan-out", "memory", "storage"]);
+  expect(all.options.parts).toEqual([
+    "latency",
+    "commands",
+    "takeover",
+    "fan-out",
+    "memory",
+    "storage",
+  ]);
   expect(some.options.parts).toEqual(["latency", "storage"]);
   expect(some.options.sizes).toMatchObject({ windowMs: 1_500, fanOuts: [1, 5], rounds: 1 });
 });
