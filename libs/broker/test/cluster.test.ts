@@ -136,4 +136,30 @@ describe("on a 3-node cluster", () => {
       expect(log.length).toBe(1);
     }
   }, 60_000);
+
+  test("[CMD4] [CMD5] a command stored through one node is found through another at once, 100 times", async () => {
+    for (let i = 0; i < 100; i += 1) {
+      const ref = freshRun();
+      const say = (id: string): ReturnType<Broker["commands"]["publish"]> =>
+        at(i).commands.publish({
+          ref,
+          user: "ann",
+          hash: id,
+          at: 1_000 + i,
+          command: {
+            type: "run.continue",
+            id,
+            session_id: ref.session,
+            run_id: ref.run,
+            payload: { content: id },
+          },
+        });
+      await say("first");
+      await say("last");
+      for (const id of ["first", "last"]) {
+        const found = await at(i + 1).commands.find({ ref, user: "ann", id });
+        expect(found).toMatchObject({ hash: id, at: 1_000 + i, command: { id } });
+      }
+    }
+  }, 60_000);
 });
