@@ -92,7 +92,7 @@ async function converse(ctx: RunContext<LlmInput>, given: LlmOptions): Promise<L
       { retries: given.retries, backoffMs: given.backoffMs },
     );
     options = withHeard(options, turn.heard);
-    messages.push(...before(turn), answer(turn));
+    messages.push(...before(turn), ...answer(turn));
     if (turn.calls.length > 0) {
       toolCalls += turn.calls.length;
       messages.push(...(await runCalls(ctx, turn.calls)));

@@ -60,10 +60,11 @@ export function before(turn: Pick<Turn, "interrupted" | "heard">): ChatMessage[]
   ];
 }
 
-export function answer(turn: Turn): ChatMessage {
+/** An answer without a word is left out: providers refuse messages that hold nothing. */
+export function answer(turn: Turn): ChatMessage[] {
   const { text, calls, reasoning } = turn;
-  if (calls.length === 0) return { role: "assistant", content: text };
-  return {
+  if (calls.length === 0) return text === "" ? [] : [{ role: "assistant", content: text }];
+  const asked: ChatMessage = {
     role: "assistant",
     content: text === "" ? null : text,
     tool_calls: calls.map(({ id, name, source }) => ({
@@ -73,6 +74,7 @@ export function answer(turn: Turn): ChatMessage {
     })),
     ...(reasoning === undefined ? {} : { [reasoning.field]: reasoning.text }),
   };
+  return [asked];
 }
 
 export function instruction({ content }: Pick<Instruction, "content">): ChatMessage {

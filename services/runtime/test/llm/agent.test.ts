@@ -5,6 +5,7 @@ import { eventually, type NatsServer, startNats } from "@throughline/testkit";
 import { createWorker, defineTool, type Worker } from "@throughline/worker";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { llm, type LlmOptions, type LlmOutput } from "../../src/index.ts";
+import { GO_ON } from "../../src/llm/conversation.ts";
 import { openProvider } from "../../src/llm/provider.ts";
 import {
   cancelRun,
@@ -323,6 +324,59 @@ describe("llm", () => {
     expect(server.asked.map(({ body }) => body["temperature"])).toEqual([undefined, 1]);
   });
 
+  it("[LLM7] resumed without a word, it goes on where it stopped", async () => {
+    server.will({ parts: [sse([says("One, two")]), HANG] }, answering(", three."));
+    const ref = await startRun(broker, "llm", "count");
+    await stateWhen(broker, ref, (state) => openText(state) === "One, two");
+    await sendCommand(broker, ref, { type: "run.interrupt", id: "stop", payload: {} });
+    await stateWhen(broker, ref, (state) => state.status === "interrupted");
+    await sendCommand(broker, ref, { type: "run.resume", id: "go", payload: {} });
+    expect(shownText((await ended(broker, ref)).state)).toBe("One, two, three.");
+    expect(messagesOf(1).slice(1)).toEqual([
+      { role: "assistant", content: "One, two" },
+      { role: "user", content: GO_ON },
+    ]);
+  });
+
+  it("[LLM7] interrupted without its context, it answers anew", async () => {
+    server.will({ parts: [sse([says("One, two")]), HANG] }, answering("Eins."));
+    const ref = await startRun(broker, "llm", "count");
+    await stateWhen(broker, ref, (state) => openText(state) === "One, two");
+    await sendCommand(broker, ref, {
+      type: "run.interrupt",
+      id: "stop",
+      payload: { preserve_context: false },
+    });
+    await stateWhen(broker, ref, (state) => state.status === "interrupted");
+    await sendCommand(broker, ref, { type: "run.resume", id: "go", payload: {} });
+    expect(shownText((await ended(broker, ref)).state)).toBe("Eins.");
+    expect(messagesOf(1)).toEqual([{ role: "user", content: "count" }]);
+  });
+
+  it("[LLM3][LLM7] interrupted while a tool is out, it tells the model so, and what it is told", async () => {
+    server.will(calling({ id: "a", name: "weather", args: {} }), answering("Never mind."));
+    const ref = await startRun(broker, "llm", "weather?", client("weather"));
+    await stateWhen(broker, ref, (state) => state.status === "waiting_tools");
+    await sendCommand(broker, ref, { type: "run.interrupt", id: "stop", payload: {} });
+    await stateWhen(broker, ref, (state) => state.status === "interrupted");
+    await sendCommand(broker, ref, {
+      type: "run.continue",
+      id: "go",
+      payload: { content: "Leave it." },
+    });
+    const { state } = await ended(broker, ref);
+    expect(state.output).toMatchObject({ text: "Never mind.", rounds: 2 });
+    expect(state.tool_calls).toHaveLength(1);
+    expect(messagesOf(1).slice(2)).toEqual([
+      {
+        role: "tool",
+        tool_call_id: "a",
+        content: expect.stringMatching(/^Error \(interrupted\)/),
+      },
+      { role: "user", content: "Leave it." },
+    ]);
+  });
+
   it("[LLM8] gives an instruction that comes during the last answer an answer of its own", async () => {
     let goOn = (): void => undefined;
     const until = new Promise<void>((resolve) => (goOn = resolve));
@@ -377,6 +431,20 @@ describe("llm", () => {
       code: "invalid_options",
       message: expect.stringMatching(/^options\.top_p/),
     });
+  });
+
+  it("[LLM11][C26] taken over within an answer, it asks for it again, and nothing is shown twice", async () => {
+    server.will({ parts: [sse([says("Half of ")]), HANG] }, answering("All of it."));
+    const ref = await startRun(broker, "llm", "tell");
+    await stateWhen(broker, ref, (state) => openText(state) === "Half of ");
+    await broker.close();
+    await worker.stop();
+    broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
+    worker = await startWorker(broker);
+    const { state } = await ended(broker, ref);
+    expect(shownText(state)).toBe("All of it.");
+    expect(state.steps.map((step) => step.status)).toEqual(["superseded", "completed"]);
+    expect(messagesOf(1)).toEqual(messagesOf(0));
   });
 
   it("[LLM11][C18] taken over while a tool is out, it goes on without asking the model again", async () => {

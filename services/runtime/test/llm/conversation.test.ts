@@ -101,12 +101,15 @@ describe("the conversation", () => {
           reasoning: { field: "reasoning_content", text: "hm" },
         }),
       ),
-    ).toEqual({
-      role: "assistant",
-      content: null,
-      tool_calls: [{ id: "a", type: "function", function: { name: "ls", arguments: "{}" } }],
-      reasoning_content: "hm",
-    });
+    ).toEqual([
+      {
+        role: "assistant",
+        content: null,
+        tool_calls: [{ id: "a", type: "function", function: { name: "ls", arguments: "{}" } }],
+        reasoning_content: "hm",
+      },
+    ]);
+    expect(answer(turn({ text: "" }))).toEqual([]);
   });
 
   it("[LLM3] gives the model results and errors, the long ones by both ends", () => {
