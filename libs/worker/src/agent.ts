@@ -212,7 +212,7 @@ export interface Session {
   readonly id: string;
   /** The session's defaults, with what this run was started with over them. */
   readonly options: Readonly<Record<string, unknown>>;
-  /** The last `limit` (20) runs that had ended before this one was queued, the oldest first. */
+  /** The last `limit` (20) runs that had ended before this one was queued, without those that it repeats; the oldest first. */
   history(limit?: number): Promise<readonly PastRun[]>;
 }
 
