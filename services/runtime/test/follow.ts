@@ -12,7 +12,10 @@ import {
 } from "@throughline/protocol";
 import { eventually } from "@throughline/testkit";
 
-export interface StartOver extends Pick<EventPayload<"run.queued">, "tools" | "options"> {
+export interface StartOver extends Pick<
+  EventPayload<"run.queued">,
+  "tools" | "options" | "retry_of"
+> {
   readonly session?: string;
 }
 

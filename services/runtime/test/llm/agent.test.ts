@@ -295,6 +295,22 @@ describe("llm", () => {
     expect(messagesOf(3)).toEqual([{ role: "user", content: "Who am I?" }]);
   });
 
+  it("[LLM6] has a run that it repeats not in its memory, and keeps the answers that were whole", async () => {
+    server.will(
+      calling({ id: "a", name: "math_double", args: { n: 2 } }),
+      { status: 400, parts: [] },
+      answering("4."),
+    );
+    const first = await startRun(broker, "llm", "2 + 2?");
+    expect((await ended(broker, first)).state.status).toBe("failed");
+    const over = { session: first.session, retry_of: first.run };
+    const { state } = await ended(broker, await startRun(broker, "llm", "2 + 2?", over));
+    expect(state.output).toMatchObject({ text: "4.", rounds: 2 });
+    expect(server.asked).toHaveLength(3);
+    expect(messagesOf(2)).toEqual(messagesOf(1));
+    expect(messagesOf(2).map(({ role }) => role)).toEqual(["user", "assistant", "tool"]);
+  });
+
   it("[LLM7][LLM8][LLM9] interrupted, it ends the request; told to go on, it knows what it had said", async () => {
     server.will(
       { parts: [sse([says("One, two, "), says("three")]), HANG] },
