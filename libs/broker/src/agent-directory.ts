@@ -1,6 +1,7 @@
 import type { Broker } from "./broker.ts";
 import { Bucket } from "./bucket.ts";
 import type { RawMessage } from "./direct-read.ts";
+import { BrokerUnavailable } from "./errors.ts";
 import { leaderRead } from "./leader-read.ts";
 import { publishAcked } from "./publish.ts";
 
@@ -134,11 +135,15 @@ export class AgentDirectory {
   }
 
   async #subjects(keys: string): Promise<string[]> {
-    await this.#bucket.ready();
-    const { state } = await this.#broker.jsm.streams.info(this.#bucket.stream, {
-      subjects_filter: this.#bucket.subject(keys),
-    });
-    return Object.keys(state.subjects ?? {});
+    try {
+      await this.#bucket.ready();
+      const { state } = await this.#broker.jsm.streams.info(this.#bucket.stream, {
+        subjects_filter: this.#bucket.subject(keys),
+      });
+      return Object.keys(state.subjects ?? {});
+    } catch (cause) {
+      throw new BrokerUnavailable("the leader does not say who offers which agents", { cause });
+    }
   }
 
   /** What one of the workers says of the agent; one that went meanwhile is passed over. */

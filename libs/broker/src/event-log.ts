@@ -1,7 +1,7 @@
 import type { Broker } from "./broker.ts";
 import { EventChains } from "./continuity.ts";
 import type { DirectReader, RawMessage } from "./direct-read.ts";
-import { LogCorrupt } from "./errors.ts";
+import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
 import { H, type LogMessage, logMessage } from "./headers.ts";
 import type { RunRef, SessionRef } from "./ids.ts";
 import { leaderRead } from "./leader-read.ts";
@@ -156,19 +156,18 @@ export class EventLog {
     return { streamSeq: state.last_seq, epoch: String(created) };
   }
 
-  /** The runs of the session of which anything is stored now, as the stream's leader says; in no order. */
+  /** The runs of the session of which anything is stored now, as the stream's leader says; in no order. Rejects with BrokerUnavailable. */
   async runs(ref: SessionRef): Promise<readonly string[]> {
     this.#broker.assertUp();
     const shard = this.#broker.shardOf(ref.session);
-    const { state } = await this.#broker.jsm.streams.info(streamName.events(shard), {
-      subjects_filter: eventSubject.anyOfSession(ref, shard),
-    });
-    const runs = new Set<string>();
-    for (const subject of Object.keys(state.subjects ?? {})) {
-      const address = parseEventSubject(subject);
-      if (address) runs.add(address.run);
+    const query = { subjects_filter: eventSubject.anyOfSession(ref, shard) };
+    try {
+      const { state } = await this.#broker.jsm.streams.info(streamName.events(shard), query);
+      const addresses = Object.keys(state.subjects ?? {}).map(parseEventSubject);
+      return [...new Set(addresses.flatMap((address) => address?.run ?? []))];
+    } catch (cause) {
+      throw new BrokerUnavailable("the leader does not say which runs there are", { cause });
     }
-    return [...runs];
   }
 
   tail(filter: LogFilter, after: number, sink: TailSink<LogMessage>): EventTail {

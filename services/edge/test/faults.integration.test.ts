@@ -1,5 +1,6 @@
 import { eventually } from "@throughline/testkit";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { Api } from "./api.ts";
 import { completed, freshId, note, publishRaw, range, Stage } from "./stage.ts";
 
 let stage: Stage;
@@ -148,6 +149,33 @@ describe("NATS away", () => {
     }
     expect(await a.ask(start)).toMatchObject({ type: "command.accepted" });
   }, 60_000);
+
+  test("[EXEC4] [HTTP1] what is asked over HTTP, and a session begun from its state, is `unavailable`", async () => {
+    const edge = await stage.edge();
+    const session = await stage.session(edge);
+    const client = await stage.connected(edge);
+    await client.subscribe({ session }, { from: "snapshot" });
+    const { subscription_id } = await client.frame("caught_up");
+    await stage.nats.stop();
+    const api = new Api(edge);
+    const paths = [
+      "/agents",
+      "/sessions",
+      `/sessions/${session}`,
+      `/sessions/${session}/artifacts/a`,
+    ];
+    const asked = await Promise.all(paths.map((path) => api.get(`/v1${path}`)));
+    expect(asked.map(({ status, body }) => [status, body.code])).toEqual(
+      paths.map(() => [503, "unavailable"]),
+    );
+    expect(asked[0]?.headers.get("retry-after")).toBe("1");
+    await client.ask({ type: "unsubscribe", payload: { subscription_id } });
+    expect(await client.subscribe({ session }, { from: "snapshot" })).toMatchObject({
+      type: "error",
+      code: "unavailable",
+    });
+    expect(stage.logged.filter((line) => "err" in line)).toEqual([]);
+  });
 
   test("[RES8] [ATT1] a client that was catching up goes on where it was", async () => {
     const edge = await stage.edge({
