@@ -3,7 +3,7 @@ import { type DurableEvent, isTerminal } from "@throughline/protocol";
 import { type Edge, eventually, type SeededRandom } from "@throughline/testkit";
 import { expect } from "vitest";
 import { Device, type DeviceCommand } from "./device.ts";
-import type { Frame } from "./raw-client.ts";
+import { type Frame, RawClient } from "./raw-client.ts";
 import { RunModel } from "./run-model.ts";
 import { type Op, SCRIPTED } from "./script.ts";
 import { stateOf } from "./settled.ts";
@@ -89,7 +89,6 @@ export async function chaos({ world, edges, random, actions }: Chaos): Promise<v
 }
 
 async function openFirst(url: string): Promise<{ device: Device; session: string }> {
-  const { RawClient } = await import("./raw-client.ts");
   const client = await RawClient.connect(url);
   const session = await client.createSession();
   client.close();

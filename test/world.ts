@@ -101,7 +101,7 @@ export async function startWorld(env: Record<string, string> = {}): Promise<Worl
 const WORKER = fileURLToPath(new URL("agents/main.mjs", import.meta.url));
 
 /** @param on.effects the file that all workers of a world write their effects to */
-export function startWorker(
+function startWorker(
   on: { readonly natsUrl: string; readonly env: Record<string, string>; readonly effects: string },
   { agents = ["scripted"], capacity = 100, ackWaitMs = 1_000, natsUrl }: WorkerOptions,
 ): Promise<Service> {
