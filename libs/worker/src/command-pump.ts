@@ -20,6 +20,7 @@ export interface CommandPumpOptions {
 
 /** Commands in memory. Beyond it the tail is let go and opened again where the pump stands. */
 const MAX_HELD = 1_000;
+const RETRY_MS = 100;
 
 type State = "open" | "stopped";
 
@@ -54,6 +55,8 @@ export class CommandPump {
       } catch (error) {
         // Nothing final can be written either while the leader is away.
         if (!(error instanceof BrokerUnavailable)) throw error;
+        // On a closed connection that is said at once: without a pause no timer would ever fire.
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       }
     }
   }

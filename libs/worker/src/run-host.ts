@@ -40,7 +40,7 @@ import { keptResult, keptResults } from "./requests/kept.ts";
 import { RunLog } from "./run-log.ts";
 import { seedRetry } from "./seeding.ts";
 import { Snapshots } from "./snapshots.ts";
-import { within } from "./within.ts";
+import { unless, within } from "./within.ts";
 
 /** Attempts in a row that may end without having brought the run further (ARCHITECTURE §8). */
 const MAX_IDLE_ATTEMPTS = 5;
@@ -78,6 +78,8 @@ export class RunHost {
   readonly #first: Promise<unknown>;
   /** Aborted when the run is not ours any more, or can't be written to. */
   readonly #gone: AbortController = new AbortController();
+  /** Aborted when the run is to be handed to another worker. */
+  readonly #handing: AbortController = new AbortController();
   #phase: Phase = { kind: "claimed" };
   /** Called when the phase has changed. */
   #changed: () => void = () => undefined;
@@ -144,6 +146,7 @@ export class RunHost {
   /** Hands the run to another worker now. */
   handBack(): void {
     this.#stop({ kind: "handback", why: "shutdown" });
+    this.#handing.abort();
   }
 
   /** To be called about every second. `now` on the performance clock. */
@@ -180,19 +183,25 @@ export class RunHost {
   /** The attempt's first event is the fence; commands that are stored already come before the agent. */
   async #begin(): Promise<void> {
     const before = this.#log.state;
-    await this.#first;
-    this.#enter(begun(this.#phase, before.status === "interrupted"));
-    // A run that waits for somebody may wait through any number of restarts.
-    if (before.status === "running" && before.idle_attempts >= MAX_IDLE_ATTEMPTS) {
-      const text = `${before.idle_attempts} attempts in a row ended without getting further`;
-      this.#stop(ending.failed("too_many_attempts", text));
-    }
-    this.#listing.put(entryOf(this.ref, this.#log.state));
-    if (isLive(this.#phase)) {
+    // NATS may be away, and the worker shutting down: what is not begun can be handed back at any time.
+    const signal = AbortSignal.any([this.#gone.signal, this.#handing.signal]);
+    try {
+      await unless(signal, this.#first);
+      this.#enter(begun(this.#phase, before.status === "interrupted"));
+      // A run that waits for somebody may wait through any number of restarts.
+      if (before.status === "running" && before.idle_attempts >= MAX_IDLE_ATTEMPTS) {
+        const text = `${before.idle_attempts} attempts in a row ended without getting further`;
+        this.#stop(ending.failed("too_many_attempts", text));
+      }
       const { broker, log } = this.#options;
-      await seedRetry({ broker, ref: this.ref, runLog: this.#log, log }, this.#gone.signal);
+      this.#listing.put(entryOf(this.ref, this.#log.state));
+      if (isLive(this.#phase)) {
+        await seedRetry({ broker, ref: this.ref, runLog: this.#log, log }, signal);
+      }
+      if (isLive(this.#phase)) await this.#pump.drain(signal);
+    } catch (error) {
+      if (!this.#handing.signal.aborted || this.#gone.signal.aborted) throw error;
     }
-    if (isLive(this.#phase)) await this.#pump.drain(this.#gone.signal);
   }
 
   #firstEvents(): NewEvent[] {
@@ -261,9 +270,16 @@ export class RunHost {
   async #finish(): Promise<void> {
     if (this.#phase.kind !== "finishing") return;
     if (this.#phase.ending.kind === "handback") return this.#giveBack(this.#phase.ending.why);
-    await this.#writer.closeText();
-    // An accepted cancellation is never overridden by an outcome that was not written yet.
-    if (this.#phase.ending.kind !== "cancelled") await this.#pump.drain(this.#gone.signal);
+    const signal = AbortSignal.any([this.#gone.signal, this.#handing.signal]);
+    try {
+      await unless(signal, this.#writer.closeText());
+      // An accepted cancellation is never overridden by an outcome that was not written yet.
+      if (this.#phase.ending.kind !== "cancelled") await this.#pump.drain(signal);
+    } catch (error) {
+      if (!this.#handing.signal.aborted || this.#gone.signal.aborted) throw error;
+      // NATS is away, and the worker must go: the next one ends the run.
+      return this.#giveBack("shutdown");
+    }
     await this.#pump.stop();
     // Whoever sees the end may start the session's next run, which looks for this one in the list.
     await this.#listing.settled();

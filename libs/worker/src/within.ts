@@ -10,3 +10,18 @@ export async function within(ms: number, promise: Promise<unknown>): Promise<boo
     clearTimeout(timer);
   }
 }
+
+/** The same promise, but rejects with the signal's reason if that is aborted first. */
+export async function unless<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
+  let stop = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    stop = () => reject(signal.reason instanceof Error ? signal.reason : new Error("stopped"));
+    if (signal.aborted) stop();
+    signal.addEventListener("abort", stop, { once: true });
+  });
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener("abort", stop);
+  }
+}

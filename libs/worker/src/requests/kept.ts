@@ -2,6 +2,8 @@
 import { type Broker, BrokerUnavailable, offload, type RunRef } from "@throughline/broker";
 import type { NewEvent } from "@throughline/protocol";
 
+const RETRY_MS = 100;
+
 export interface KeptBy {
   readonly broker: Pick<Broker, "objects">;
   readonly ref: RunRef;
@@ -22,6 +24,8 @@ export async function keptResult(
     } catch (error) {
       if (!(error instanceof BrokerUnavailable)) throw error;
       signal.throwIfAborted();
+      // On a closed connection it is refused at once: without a pause no timer would ever fire.
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }
   }
 }
