@@ -33,11 +33,14 @@ export interface EndingSweep {
 
 /** A stored `run.cancel` that nothing in the log answers. */
 interface PendingCancel {
+  readonly kind: "cancelled";
   readonly id: string;
   readonly user: string;
   readonly reason: string | undefined;
   readonly streamSeq: number;
 }
+
+type SweptEnd = PendingCancel | { readonly kind: "failed"; readonly code: FailureCode };
 
 /** What there is to go on from. */
 interface Begin {
@@ -67,7 +70,8 @@ export async function endRun(
   if (begin === "ended") return "overtaken";
   const { position } = begin;
   const cancel = await pendingCancel(broker.commands, run.ref, position.cmd, begin.state);
-  if (!cancel && code === undefined) return "left alone";
+  const end = cancel ?? (code === undefined ? undefined : { kind: "failed" as const, code });
+  if (!end) return "left alone";
   let { state } = begin;
   const attempt = begin.attempt + 1;
   const epoch = standing.last?.epoch ?? run.epoch;
@@ -85,8 +89,8 @@ export async function endRun(
   });
   try {
     await writer.appendAll(
-      endingEvents(begin.state, cancel, code ?? "worker_lost"),
-      cancel ? { cmd: cancel.streamSeq } : {},
+      endingEvents(begin.state, end),
+      end.kind === "cancelled" ? { cmd: end.streamSeq } : {},
     );
   } catch (error) {
     if (error instanceof FencedError) return "overtaken";
@@ -137,34 +141,35 @@ async function pendingCancel(
     // The edge always names one; an event that names none would not be legal.
     const user = stored.user === "" ? "unknown" : stored.user;
     if (state && isApplied(state, id, user)) continue;
-    return { id, user, reason: payload.reason, streamSeq: stored.streamSeq };
+    const { streamSeq } = stored;
+    return { kind: "cancelled", id, user, reason: payload.reason, streamSeq };
   }
   return undefined;
 }
 
 /** Pure. */
-function endingEvents(
-  state: RunState | undefined,
-  cancel: PendingCancel | undefined,
-  code: FailureCode,
-): NewEvent[] {
+function endingEvents(state: RunState | undefined, end: SweptEnd): NewEvent[] {
+  const [closing, terminal] = end.kind === "cancelled" ? cancelled(end) : failed(end.code);
+  return [...(state ? closingEvents(state, closing) : []), terminal];
+}
+
+function cancelled({ id, user, reason }: PendingCancel): [Closing, NewEvent] {
+  const terminal: NewEvent = {
+    type: "run.cancelled",
+    reply_to: id,
+    reply_by: user,
+    payload: { by: user, ...(reason === undefined ? {} : { reason }) },
+  };
+  return [{ kind: "cancelled", by: user }, terminal];
+}
+
+function failed(code: FailureCode): [Closing, NewEvent] {
   const { summary: message, retryable } = FAILURE_CODES[code];
   const failure = { code, message, retryable };
-  const closing: Closing = cancel
-    ? { kind: "cancelled", by: cancel.user }
-    : { kind: "failed", failure };
-  const terminal: NewEvent = cancel
-    ? {
-        type: "run.cancelled",
-        reply_to: cancel.id,
-        reply_by: cancel.user,
-        payload: {
-          by: cancel.user,
-          ...(cancel.reason === undefined ? {} : { reason: cancel.reason }),
-        },
-      }
-    : { type: "run.failed", payload: failure };
-  return [...(state ? closingEvents(state, closing) : []), terminal];
+  return [
+    { kind: "failed", failure },
+    { type: "run.failed", payload: failure },
+  ];
 }
 
 /** For those who look the run up later. The log has it all, so what cannot be kept ends nothing. */
