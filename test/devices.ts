@@ -24,7 +24,10 @@ interface Sent {
 }
 
 const DEVICES = 3;
-/** The worker drains the commands before it ends a run: only what comes while it does so may go unanswered. */
+/**
+ * The worker drains the commands before it ends a run, and ends it at a cancellation: only what is
+ * accepted while it does so, or behind the cancellation, may have the end as its answer.
+ */
 const UNANSWERED_MS = 500;
 
 /** One run from its start to its end; throws where it is not what the model says. */
@@ -247,7 +250,9 @@ function verify(
       );
     }
   }
-  const endedAt = log.at(-1)?.ts ?? 0;
+  const end = log.at(-1);
+  const cancelled = sent.flat().find(({ command }) => command.id === end?.reply_to);
+  const closedAt = cancelled?.at ?? end?.ts ?? 0;
   for (const mine of sent) {
     let before = 0;
     for (const { command, answer, at } of mine) {
@@ -256,7 +261,7 @@ function verify(
         expect(answer.code).toBe("run_ended");
         expect(seq).toBeUndefined();
       } else if (seq === undefined)
-        expect(endedAt - at, `${JSON.stringify(command)} has no answer`).toBeLessThan(
+        expect(closedAt - at, `${JSON.stringify(command)} has no answer`).toBeLessThan(
           UNANSWERED_MS,
         );
       else {
