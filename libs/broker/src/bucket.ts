@@ -1,10 +1,13 @@
 import { Kvm } from "@nats-io/kv";
 import { nanos } from "@nats-io/nats-core";
 import type { Broker } from "./broker.ts";
+import { BrokerUnavailable } from "./errors.ts";
 
 /** Stream behind a KV bucket, and the subject of one of its keys. */
 const bucketStream = (bucket: string): string => `KV_${bucket}`;
 const bucketSubject = (bucket: string, key: string): string => `$KV.${bucket}.${key}`;
+
+const RETRY_MS = 100;
 
 export interface BucketOptions {
   readonly name: string;
@@ -39,6 +42,21 @@ export class Bucket {
       throw error;
     });
     return this.#made;
+  }
+
+  /** `ready`, tried again for so long (ms) while JetStream is away. Rejects with BrokerUnavailable. */
+  async readyWithin(patienceMs: number): Promise<void> {
+    const giveUpAt = Date.now() + patienceMs;
+    for (;;) {
+      try {
+        return await this.ready();
+      } catch (cause) {
+        if (Date.now() >= giveUpAt || this.#broker.nc.isClosed()) {
+          throw new BrokerUnavailable(`${this.#options.name} is not there yet`, { cause });
+        }
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
+    }
   }
 
   async #make(): Promise<void> {

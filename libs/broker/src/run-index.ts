@@ -1,9 +1,9 @@
 import { isId, type RunStatus } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
 import { Bucket } from "./bucket.ts";
-import { compareAndSet } from "./compare-and-set.ts";
+import { compareAndSet, PATIENCE_MS } from "./compare-and-set.ts";
 import type { DirectReader, RawMessage } from "./direct-read.ts";
-import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
+import { LogCorrupt } from "./errors.ts";
 import type { RunRef, SessionRef } from "./ids.ts";
 import { readKeys } from "./keys-read.ts";
 import { readLast } from "./last-read.ts";
@@ -64,7 +64,7 @@ export class RunIndex {
   /** Safe to repeat, and from edge and worker at once. Rejects with BrokerUnavailable after 20 s. */
   async put(entry: RunEntry): Promise<void> {
     const place = { stream: this.#bucket.stream, subject: this.#subject(entry) };
-    await this.#ready();
+    await this.#bucket.readyWithin(PATIENCE_MS);
     await compareAndSet(this.#broker.nc, place, (held) => {
       const body = Buffer.from(JSON.stringify(mergeEntries(held && decode(held), entry)));
       return held && Buffer.compare(body, held.body) === 0 ? undefined : { body };
@@ -74,7 +74,7 @@ export class RunIndex {
   /** Newest first (by `queued_at`), at most `limit` (default 100). Rejects with BrokerUnavailable. */
   async list(ref: SessionRef, limit: number = LISTED): Promise<readonly RunEntry[]> {
     const filter = this.#bucket.subject(`${token(ref.tenant)}.${token(ref.session)}.*`);
-    await this.#ready();
+    await this.#bucket.readyWithin(0);
     const found = await readKeys(this.#broker, this.#bucket.stream, filter);
     return found
       .map(decode)
@@ -85,21 +85,13 @@ export class RunIndex {
   /** A replica's miss is asked of the leader; its entry may be some milliseconds old. */
   async get(ref: RunRef): Promise<RunEntry | undefined> {
     const place = { stream: this.#bucket.stream, subject: this.#subject(ref) };
-    await this.#ready();
+    await this.#bucket.readyWithin(0);
     const held = await readLast(this.#broker, place);
     return held && decode(held);
   }
 
   #subject(ref: RunRef): string {
     return this.#bucket.subject(`${token(ref.tenant)}.${token(ref.session)}.${token(ref.run)}`);
-  }
-
-  async #ready(): Promise<void> {
-    try {
-      await this.#bucket.ready();
-    } catch (cause) {
-      throw new BrokerUnavailable("the index of runs is not there yet", { cause });
-    }
   }
 }
 

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { isId } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
 import { Bucket } from "./bucket.ts";
-import { compareAndSet, heldValue } from "./compare-and-set.ts";
+import { compareAndSet, heldValue, PATIENCE_MS } from "./compare-and-set.ts";
 import type { DirectReader, RawMessage } from "./direct-read.ts";
 import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
 import { leaderRead } from "./leader-read.ts";
@@ -50,7 +50,7 @@ export class SessionIndex {
   async add(tenant: string, user: string, entry: SessionEntry): Promise<void> {
     const subject = this.#bucket.subject(`${userKey(tenant, user)}.${sortKey(entry)}`);
     const body = Buffer.from(JSON.stringify(entry));
-    await this.#ready();
+    await this.#bucket.readyWithin(PATIENCE_MS);
     await compareAndSet(this.#broker.nc, { stream: this.#bucket.stream, subject }, (held) =>
       held && Buffer.compare(held.body, body) === 0 ? undefined : { body },
     );
@@ -63,7 +63,7 @@ export class SessionIndex {
     entry: Pick<SessionEntry, "session" | "created_at">,
   ): Promise<void> {
     const subject = this.#bucket.subject(`${userKey(tenant, user)}.${sortKey(entry)}`);
-    await this.#ready();
+    await this.#bucket.readyWithin(0);
     try {
       await this.#broker.jsm.streams.purge(this.#bucket.stream, { filter: subject });
     } catch (cause) {
@@ -97,7 +97,7 @@ export class SessionIndex {
   }
 
   async #keys(filter: string): Promise<string[]> {
-    await this.#ready();
+    await this.#bucket.readyWithin(0);
     try {
       const { state } = await this.#broker.jsm.streams.info(this.#bucket.stream, {
         subjects_filter: filter,
@@ -126,14 +126,6 @@ export class SessionIndex {
       ),
     );
     return found.filter((raw) => raw !== undefined);
-  }
-
-  async #ready(): Promise<void> {
-    try {
-      await this.#bucket.ready();
-    } catch (cause) {
-      throw new BrokerUnavailable("the index of sessions is not there yet", { cause });
-    }
   }
 }
 

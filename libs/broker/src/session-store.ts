@@ -2,7 +2,7 @@ import { isId } from "@throughline/protocol";
 import type { Broker } from "./broker.ts";
 import { Bucket } from "./bucket.ts";
 import type { DirectReader, RawMessage } from "./direct-read.ts";
-import { compareAndSet, heldValue } from "./compare-and-set.ts";
+import { compareAndSet, heldValue, PATIENCE_MS } from "./compare-and-set.ts";
 import { BrokerUnavailable, LogCorrupt } from "./errors.ts";
 import { N } from "./headers.ts";
 import type { SessionRef } from "./ids.ts";
@@ -36,7 +36,7 @@ export type SessionStoreBroker = Pick<Broker, "nc" | "jsm" | "replicas"> & {
 };
 
 const PUBLISH_MS = 3_000;
-const PATIENCE_MS = 10_000;
+const CREATE_MS = 10_000;
 const RETRY_MS = 100;
 
 /** Session records, one key `<tenant>.<session>` each. */
@@ -56,8 +56,8 @@ export class SessionStore {
   async create(record: SessionRecord): Promise<SessionOutcome> {
     const subject = this.#subject(record);
     const body = Buffer.from(JSON.stringify(record));
-    const giveUpAt = Date.now() + PATIENCE_MS;
-    await this.#ready();
+    const giveUpAt = Date.now() + CREATE_MS;
+    await this.#bucket.readyWithin(0);
     let expected = 0;
     let last: unknown;
     while (Date.now() < giveUpAt) {
@@ -85,7 +85,7 @@ export class SessionStore {
   /** A replica's miss is asked of the leader. Rejects with BrokerUnavailable; nothing is concluded then. */
   async get(ref: SessionRef): Promise<SessionRecord | undefined> {
     const subject = this.#subject(ref);
-    await this.#ready();
+    await this.#bucket.readyWithin(0);
     const raw = await readLast(this.#broker, { stream: this.#bucket.stream, subject });
     return raw && decode(raw);
   }
@@ -101,7 +101,7 @@ export class SessionStore {
     change: (record: SessionRecord) => SessionRecord,
   ): Promise<SessionRecord | undefined> {
     const place = { stream: this.#bucket.stream, subject: this.#subject(ref) };
-    await this.#ready();
+    await this.#bucket.readyWithin(PATIENCE_MS);
     let stands: SessionRecord | undefined;
     await compareAndSet(this.#broker.nc, place, (held) => {
       stands = held && decode(held);
@@ -122,14 +122,6 @@ export class SessionStore {
       throw new RangeError("tenant and session must be ids before they become part of a key");
     }
     return this.#bucket.subject(`${ref.tenant}.${ref.session}`);
-  }
-
-  async #ready(): Promise<void> {
-    try {
-      await this.#bucket.ready();
-    } catch (cause) {
-      throw new BrokerUnavailable("the session bucket is not there yet", { cause });
-    }
   }
 }
 

@@ -231,4 +231,12 @@ test("[KEP1] NATS is killed while entries are put: each is there afterwards, by 
   await Promise.all(puts);
   const listed = await eventually(() => broker.runs.list(ref, 1_000));
   expect(listed.length).toBe(300);
+
+  // Also by a node that has not used the list before.
+  const fresh = new RunIndex(broker);
+  await nats.kill();
+  const put = fresh.put(entry(ref, 300));
+  await nats.restart();
+  await put;
+  expect((await eventually(() => fresh.list(ref, 1)))[0]?.run).toBe("run_300");
 }, 60_000);
