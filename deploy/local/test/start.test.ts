@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { createServer } from "node:net";
 import { join, resolve } from "node:path";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
@@ -7,7 +8,7 @@ import { eventually, freePort, removeDir, tempDir } from "@throughline/testkit";
 import { holderOf, isFree } from "../ports.mjs";
 import { ROOT } from "../project.mjs";
 import { readOptions } from "../start-options.mjs";
-import { edgesOf, fixedPorts } from "../system.mjs";
+import { edgesOf, fixedPorts, processesOf, TOKEN } from "../system.mjs";
 
 let plan: { port: number; adminPort: number };
 let data: string;
@@ -50,6 +51,10 @@ interface Start {
 }
 
 function start(...more: string[]): Start {
+  return startWith({}, ...more);
+}
+
+function startWith(env: Record<string, string>, ...more: string[]): Start {
   const args = [
     "--port",
     `${plan.port}`,
@@ -60,6 +65,7 @@ function start(...more: string[]): Start {
     ...more,
   ];
   const child = spawn(process.execPath, [join(ROOT, "deploy/local/start.mjs"), ...args], {
+    env: { ...process.env, ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
   started.push(child);
@@ -119,6 +125,31 @@ describe("npm start", () => {
         expect(pids.filter(isAlive)).toEqual([]);
         expect(await allFree()).toBe(true);
       }
+    },
+  );
+
+  it(
+    "[RUN7] offers llm where a model is named, and a shell in a folder of its data",
+    { timeout: 90_000 },
+    async () => {
+      await startWith({ OPENAI_MODEL: "m", OPENAI_BASE_URL: "http://127.0.0.1:9/v1" }).running();
+      const response = await fetch(`http://127.0.0.1:${plan.port}/v1/agents`, {
+        headers: { Authorization: `Bearer ${TOKEN}` },
+      });
+      expect(await response.text()).toContain('"llm"');
+      expect(existsSync(join(data, "scratch"))).toBe(true);
+      const [runtime] = processesOf({
+        ...plan,
+        nats: "",
+        redis: "",
+        natsPort: 1,
+        natsMonitorPort: 2,
+        redisPort: undefined,
+        data,
+      })
+        .flat()
+        .filter((spec) => spec.name === "runtime-1");
+      expect(runtime?.env).toMatchObject({ TL_SHELL_ROOT: join(data, "scratch") });
     },
   );
 
