@@ -54,7 +54,7 @@ const double = defineTool({
 
 async function startWorker(on: Broker, over: Partial<LlmOptions> = {}): Promise<Worker> {
   const agent = llm({
-    provider: openProvider({ baseUrl: server.url, apiKey: "sk-1", idleMs: 10_000 }),
+    provider: openProvider({ baseUrl: server.url, apiKey: "sk-1", idleMs: 60_000 }),
     defaultModel: "m-1",
     tools: [double],
     maxRounds: 4,
