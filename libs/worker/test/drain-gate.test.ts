@@ -36,6 +36,19 @@ describe("[FIN5] draining", () => {
     abort.abort(new Error("shutdown"));
   });
 
+  it("an agent that waits for somebody is not waited for, but for its steps", async () => {
+    const { gate: it, borders, abort } = gate();
+    await it.enter(abort.signal);
+    const heard = it.wait();
+    it.drain();
+    expect(borders()).toBe(0);
+    heard();
+    it.leave();
+    expect(borders()).toBe(0);
+    it.wait();
+    expect(borders()).toBe(1);
+  });
+
   it("a step that comes after the stop does not begin", async () => {
     const { gate: it, abort } = gate();
     abort.abort(new Error("gone"));

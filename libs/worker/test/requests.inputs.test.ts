@@ -1,0 +1,152 @@
+import { type Broker, openBroker } from "@throughline/broker";
+import { type NatsServer, startNats } from "@throughline/testkit";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { type Agent, defineAgent } from "../src/index.ts";
+import {
+  ended,
+  reduced,
+  startRun,
+  startWorker,
+  type TestWorker,
+  typesOf,
+  unique,
+} from "./harness.ts";
+import {
+  inShort,
+  ofType,
+  openInput,
+  send,
+  stateOfRun,
+  untilState,
+  verdict,
+} from "./requests-harness.ts";
+
+let nats: NatsServer;
+let broker: Broker;
+const workers: TestWorker[] = [];
+
+beforeAll(async () => {
+  nats = await startNats();
+  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
+});
+afterEach(async () => {
+  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
+});
+afterAll(async () => {
+  await broker.close();
+  await nats.dispose();
+});
+
+async function hosted(agent: Agent): Promise<TestWorker> {
+  const worker = await startWorker(nats.url, [agent]);
+  workers.push(worker);
+  return worker;
+}
+
+function evenNumber(content: unknown): number {
+  if (typeof content !== "number") throw new TypeError("a number is wanted");
+  if (content % 2 === 1) throw new RangeError("it is odd");
+  return content;
+}
+
+/** Its output is half of the even number that it is told. */
+function halving(): Agent {
+  return defineAgent({
+    name: unique("halves"),
+    run: async (ctx) => {
+      const number = await ctx.ask({
+        prompt: "An even number?",
+        schema: { type: "number", multipleOf: 2 },
+        parse: evenNumber,
+      });
+      return number / 2;
+    },
+  });
+}
+
+describe("an input", () => {
+  it("[INP1][REQ4] is asked for with its prompt and schema, and the run waits for it", async () => {
+    const agent = halving();
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    const { input_id, prompt, schema } = await openInput(broker, ref);
+    expect({ prompt, schema }).toEqual({
+      prompt: "An even number?",
+      schema: { type: "number", multipleOf: 2 },
+    });
+    await untilState(broker, ref, (state) => state.status === "waiting_input");
+    await send(broker, ref, "input.respond", { input_id, content: 8 }, { user: "bob" });
+    const events = await ended(broker, ref);
+    expect(reduced(ref, events)).toMatchObject({
+      output: 4,
+      inputs: [{ input_id, status: "received", content: 8, by: "bob" }],
+    });
+    expect(typesOf(events).slice(2)).toEqual([
+      "input.requested",
+      "run.status",
+      "input.received",
+      "run.status",
+      "run.completed",
+    ]);
+  });
+
+  it("[INP2] that the agent cannot use is refused in its words, and can be given again", async () => {
+    const agent = halving();
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    const { input_id } = await openInput(broker, ref);
+    const odd = await verdict(broker, ref, "input.respond", { input_id, content: 3 });
+    expect(odd.payload).toMatchObject({ code: "invalid", message: "payload.content: it is odd" });
+    const text = await verdict(broker, ref, "input.respond", { input_id, content: "8" });
+    expect(text.payload).toMatchObject({ message: "payload.content: a number is wanted" });
+    expect((await stateOfRun(broker, ref)).inputs).toMatchObject([{ status: "open" }]);
+    await send(broker, ref, "input.respond", { input_id, content: 2 });
+    expect(reduced(ref, await ended(broker, ref)).output).toBe(1);
+  });
+
+  it("[REQ1][REQ2] is asked for once, whoever has the run, and the first answer counts", async () => {
+    const agent = halving();
+    const first = await startWorker(nats.url, [agent]);
+    const ref = await startRun(broker, agent.name);
+    const { input_id } = await openInput(broker, ref);
+    await first.die();
+    const one = await send(broker, ref, "input.respond", { input_id, content: 4 });
+    const two = await send(broker, ref, "input.respond", { input_id, content: 6 }, { user: "bob" });
+    await hosted(agent);
+    const events = await ended(broker, ref);
+    expect(reduced(ref, events).output).toBe(2);
+    expect(ofType(events, "input.requested")).toHaveLength(1);
+    const verdicts = events.filter((e) => e.reply_to === one || e.reply_to === two);
+    expect(verdicts.map(inShort)).toEqual(["input.received", "already_resolved"]);
+  });
+
+  it("[INP3] that was accepted while nobody could check it, and is of no use, is asked for again", async () => {
+    const agent = halving();
+    const first = await startWorker(nats.url, [agent]);
+    const ref = await startRun(broker, agent.name);
+    const { input_id } = await openInput(broker, ref);
+    await first.die();
+    await send(broker, ref, "input.respond", { input_id, content: 5 });
+    await hosted(agent);
+    const again = await untilState(broker, ref, (state) =>
+      state.inputs.find((input) => input.input_id !== input_id),
+    );
+    expect(again.prompt).toBe("An even number?");
+    await send(broker, ref, "input.respond", { input_id: again.input_id, content: 10 });
+    expect(reduced(ref, await ended(broker, ref)).output).toBe(5);
+  });
+
+  it("[INP4] stays open over an interrupt: its answer is as good after it", async () => {
+    const agent = halving();
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    const { input_id } = await openInput(broker, ref);
+    await verdict(broker, ref, "run.interrupt", {});
+    const given = await verdict(broker, ref, "input.respond", { input_id, content: 12 });
+    expect(given.type).toBe("input.received");
+    await send(broker, ref, "run.resume", {});
+    const events = await ended(broker, ref);
+    expect(reduced(ref, events).output).toBe(6);
+    expect(ofType(events, "input.requested")).toHaveLength(1);
+  });
+});
