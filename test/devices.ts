@@ -56,7 +56,11 @@ export async function chaos({ world, edges, random, actions }: Chaos): Promise<v
   const act = async (device: Device, index: number): Promise<void> => {
     const mine: Sent[] = (sent[index] = []);
     for (let n = 0; n < actions && !ended(device, run); n += 1) {
-      const command = { ...to, ...pickCommand(device, run, random), id: `d${index}_${n}` };
+      const command = {
+        ...to,
+        ...pickCommand(device, run, random, n > actions / 2),
+        id: `d${index}_${n}`,
+      };
       commands.set(command.id, command);
       const entry: Sent = { command, at: Date.now(), answer: undefined };
       mine.push(entry);
@@ -128,46 +132,66 @@ function script(random: SeededRandom): Op[] {
 
 type Draft = { readonly type: string; readonly payload: Readonly<Record<string, unknown>> };
 
-/** Something that may or may not make sense: about things that the device has seen, whether open or not. */
-function pickCommand(device: Device, run: string, random: SeededRandom): Draft {
-  const seen = device.events(run);
-  const idsOf = (type: string, field: string): unknown[] => [
-    ...seen.filter((f) => f.type === type).map((f) => f.payload?.[field]),
-    "nothing",
-  ];
-  const latest = (ids: readonly unknown[]): unknown => random.pick(ids.slice(-4));
-  const tool_call_id = latest(idsOf("tool_call.created", "tool_call_id"));
+/**
+ * Something that may or may not make sense. It is mostly about things that the device holds for open,
+ * sometimes about any that it has seen, or that never were.
+ *
+ * @param late whether the run may be cancelled by now
+ */
+function pickCommand(device: Device, run: string, random: SeededRandom, late: boolean): Draft {
+  const log: DurableEvent[] = JSON.parse(JSON.stringify(device.events(run)));
+  const state = stateOf(log, run);
+  const one = (open: readonly string[], all: readonly string[]): string => {
+    const from = open.length > 0 && random.chance(0.7) ? open : all;
+    return from.length > 0 && random.chance(0.95) ? random.pick(from) : "nothing";
+  };
+  const calls = state.tool_calls;
+  const tool_call_id = one(
+    calls
+      .filter((c) => c.executor === "client" && (c.status === "pending" || c.status === "claimed"))
+      .map((c) => c.tool_call_id),
+    calls.map((c) => c.tool_call_id),
+  );
   const claim_id = random.pick(["claim_a", "claim_b"]);
   const outcome = random.chance(0.8)
     ? { result: random.int(100) }
     : { error: { message: "it is dark" } };
   const draft = random.int(20);
-  if (draft < 5)
+  if (draft < 4)
     return {
       type: "approval.respond",
       payload: {
-        approval_id: latest(idsOf("approval.requested", "approval_id")),
+        approval_id: one(
+          state.approvals.filter((a) => a.status === "open").map((a) => a.approval_id),
+          state.approvals.map((a) => a.approval_id),
+        ),
         decision: random.pick(["allow", "deny"]),
       },
     };
-  if (draft < 8)
+  if (draft < 9)
     return { type: "tool_call.claim", payload: { tool_call_id, claim_id, lease_ms: 600_000 } };
-  if (draft < 12)
+  if (draft < 13)
     return {
       type: "tool_result.report",
-      payload: { tool_call_id, ...outcome, ...(random.chance(0.5) ? { claim_id } : {}) },
+      payload: { tool_call_id, ...outcome, ...(random.chance(0.7) ? { claim_id } : {}) },
     };
   if (draft < 15)
     return {
       type: "input.respond",
-      payload: { input_id: latest(idsOf("input.requested", "input_id")), content: random.int(100) },
+      payload: {
+        input_id: one(
+          state.inputs.filter((i) => i.status === "open").map((i) => i.input_id),
+          state.inputs.map((i) => i.input_id),
+        ),
+        content: random.int(100),
+      },
     };
   if (draft < 16) return { type: "run.continue", payload: { content: random.int(100) } };
   if (draft < 17) return { type: "run.interrupt", payload: {} };
   if (draft < 19) return { type: "run.resume", payload: {} };
-  return random.chance(0.9)
-    ? { type: "step.retry", payload: { step_id: "nothing" } }
-    : { type: "run.cancel", payload: {} };
+  return late && random.chance(0.2)
+    ? { type: "run.cancel", payload: {} }
+    : { type: "step.retry", payload: { step_id: "nothing" } };
 }
 
 /** A command comes again: as it was, which is a duplicate, or with another content, which is a conflict. */
