@@ -87,4 +87,33 @@ describe("what a stored command does", () => {
   ])("[CMDW9] %s", (_, value, kind) => {
     expect(reactTo(stored(value), running).kind).toBe(kind);
   });
+
+  it("[EXE2][EXE6] an interrupt is carried out, but for an agent that is at its end", () => {
+    const interrupt = stored(command("run.interrupt", "c1", { reason: "wait" }));
+    expect(reactTo(interrupt, running)).toEqual({
+      kind: "interrupt",
+      request: { id: "c1", user: "ann", streamSeq: 7, reason: "wait", preserveContext: true },
+    });
+    expect(reactTo(interrupt, running, { over: true })).toMatchObject({
+      kind: "answer",
+      events: [{ payload: { code: "not_allowed" } }],
+    });
+  });
+
+  it("[EXE8] an instruction is queued, or seen at once, or resumes the run", () => {
+    const say = stored(command("run.continue", "c1", { content: "x" }));
+    const paused = stateOf({ type: "run.interrupted", payload: { preserve_context: true } });
+    const queued = (reaction: Reaction): unknown =>
+      "events" in reaction && reaction.events.map(({ type, payload }) => [type, payload]);
+    const item = { content: "x", by: "ann" };
+    expect(queued(reactTo(say, running))).toEqual([["input.received", { ...item, queued: true }]]);
+    expect(queued(reactTo(say, running, { inboxAwaited: true }))).toEqual([
+      ["input.received", { ...item, queued: false }],
+    ]);
+    expect(reactTo(say, paused).kind).toBe("resume");
+    expect(queued(reactTo(say, paused))).toEqual([
+      ["input.received", { ...item, queued: false }],
+      ["run.resumed", { attempt: 1, worker: "w" }],
+    ]);
+  });
 });

@@ -1,6 +1,14 @@
 import { describe, expect, it } from "vitest";
 import { failed, type Ending } from "../src/ending.ts";
-import { fenced, holdsRun, type Phase, stopped } from "../src/lifecycle.ts";
+import {
+  begun,
+  fenced,
+  holdsRun,
+  interrupted,
+  type Phase,
+  resumed,
+  stopped,
+} from "../src/lifecycle.ts";
 
 const cancel: Ending = {
   kind: "cancelled",
@@ -55,5 +63,28 @@ describe("a run's life in a worker", () => {
       expect(holdsRun(phase)).toBe(true);
       expect(fenced(phase)).toEqual({ kind: "fenced" });
     }
+  });
+
+  it("[EXE4][EXE5] begins paused where it was paused, and each resumption is another execution", () => {
+    const claimed: Phase = { kind: "claimed" };
+    expect(begun(claimed, false)).toEqual({ kind: "running", execution: 1 });
+    const paused = begun(claimed, true);
+    expect(paused).toEqual({ kind: "paused", executions: 0 });
+    expect(resumed(paused)).toEqual({ kind: "running", execution: 1 });
+    expect(resumed(interrupted(resumed(paused)))).toEqual({ kind: "running", execution: 2 });
+    // Cancelled, or handed back, before its first event was stored.
+    expect(begun(finishing(cancel), false)).toEqual(finishing(cancel));
+  });
+
+  it("[EXE6][EXE7] is not paused once it is on its way out, and can leave from a pause", () => {
+    for (const phase of [finishing(completed), ...LEFT]) {
+      expect(interrupted(phase)).toBe(phase);
+      expect(resumed(phase)).toBe(phase);
+    }
+    const paused: Phase = { kind: "paused", executions: 1 };
+    expect(holdsRun(paused)).toBe(true);
+    expect(stopped(paused, cancel)).toEqual(finishing(cancel));
+    expect(stopped(paused, handback)).toEqual(finishing(handback));
+    expect(fenced(paused)).toEqual({ kind: "fenced" });
   });
 });
