@@ -210,6 +210,45 @@ describe("other commands", () => {
     });
   });
 
+  it("[CMDW10] an answer that is there before the worker knows that its question is stored counts", async () => {
+    const ref = freshRef();
+    const judging = latch();
+    let holding = false;
+    const agent = defineAgent({
+      name: unique("asks"),
+      run: async (ctx) => {
+        holding = true;
+        return ctx.approval({ operation: "deploy", description: "to all" });
+      },
+    });
+    const proxy = await tcpProxy({ port: nats.port });
+    const filter = natsFilter((m) => {
+      if (m.subject.startsWith("tl.cl.")) judging.open();
+      const stored = m.payload.includes('"stream":') && m.payload.includes('"seq":');
+      return holding && m.subject.startsWith("_INBOX") && stored ? "hold" : "pass";
+    });
+    proxy.tap(filter.tap);
+    const worker = await startWorker(proxy.address, [agent]);
+    await startRun(broker, agent.name, { ref });
+    const request = await eventually(async () =>
+      (await logOf(broker, ref)).find((event) => event.type === "approval.requested"),
+    );
+    await command(broker, ref, "approval.respond", {
+      payload: { approval_id: Reflect.get(request.payload, "approval_id"), decision: "allow" },
+    });
+    await judging.opened;
+    // What the worker would do without waiting, it has done after a round trip of its own.
+    await broker.events.head(ref);
+    expect(filter.held).toBeGreaterThan(0);
+    holding = false;
+    filter.release();
+    const state = reduced(ref, await ended(broker, ref));
+    expect(state.output).toMatchObject({ decision: "allow" });
+    await worker.stop();
+    await worker.die();
+    proxy.close();
+  });
+
   it("[CMDW2] one that was answered is passed over for the run's life, past the server's window", async () => {
     const hold = latch();
     const agent = defineAgent({ name: unique("waits"), run: () => hold.opened });
