@@ -49,12 +49,12 @@ export async function takeover(stage: Stage, sizes: Sizes, say: Say): Promise<Pa
     return {
       title: "Takeover after `kill -9` of a worker",
       how: [
-        `Two workers with a lease (\`ackWaitMs\`) of ${ackWaitMs / 1000} s, one run whose agent emits an event every 10 ms; the one that has the run is killed at a random moment within a lease.`,
+        `Two workers with a lease (\`ackWaitMs\`) of ${ackWaitMs / 1000} s, one run whose agent writes a word every 10 ms; the one that has the run is killed at a random moment within a lease.`,
         "From the kill until the client sees the event, on the clock that all processes of the machine share.",
       ],
       table: {
         columns: ["until", "kills", "least s", "p50 s", "most s"],
-        rows: [row("`run.resumed`", resumed), row("the agent's next event", wentOn)],
+        rows: [row("`run.resumed`", resumed), row("the agent writes again", wentOn)],
       },
       aims: [
         {

@@ -117,7 +117,7 @@ const methods: CommanderMethods = {
   succession: async ({ timeoutMs }) => {
     const run = runs.at(-1);
     const { micros } = await wait((f) => f.run_id === run && f.type === "run.resumed", timeoutMs);
-    const next = await wait((f) => f.run_id === run && f.type === "custom", timeoutMs);
+    const next = await wait((f) => f.run_id === run && f.type === "message.started", timeoutMs);
     return { resumed: micros, wentOn: next.micros };
   },
 

@@ -23,8 +23,10 @@ const agents = [
   defineAgent({
     name: TICKING,
     run: async (ctx: RunContext) => {
+      // Not ended when its worker dies, it begins anew with the next: at once, however long it had become.
+      const message = ctx.message();
       for (;;) {
-        await ctx.emit("tick", null);
+        await message.write("tick ");
         await delay(TICK_MS, undefined, { signal: ctx.signal });
       }
     },

@@ -2,7 +2,7 @@
 
 /** An agent that stays until it is cancelled: what comes of a command is the worker's doing, not the agent's. */
 export const IDLE = "bench-idle";
-/** An agent that emits an event every 10 ms. */
+/** An agent that writes a word of one message every 10 ms. */
 export const TICKING = "bench-ticking";
 
 export interface BareSubjects {
