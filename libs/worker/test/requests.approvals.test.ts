@@ -217,7 +217,7 @@ describe("an approval that nobody answers", () => {
     proxy.close();
   });
 
-  it("[APR4][C32] answers that race with the expiry get one outcome, and each sender is told it", async () => {
+  it("[REQ3][APR4][C32] answers that race with the expiry get one outcome, and each sender is told it", async () => {
     // The run goes on after the decision, so that every answer is judged.
     const agent = defineAgent({
       name: unique("races"),
