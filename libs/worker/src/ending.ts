@@ -28,6 +28,9 @@ export type Ending =
   | { readonly kind: "cancelled"; readonly command: CancelRequest }
   | { readonly kind: "handback"; readonly why: string };
 
+/** Those that do. */
+export type Final = Exclude<Ending, { readonly kind: "handback" }>;
+
 /** A failure with the code's own row for what it means. */
 export function failed(
   code: keyof typeof FAILURE_CODES,
@@ -76,10 +79,7 @@ export function closeOpen(state: RunState, ending: Ending): NewEvent[] {
 }
 
 /** The run's last event. `state` as of everything stored before it. */
-export function terminalEvent(
-  state: RunState,
-  ending: Exclude<Ending, { kind: "handback" }>,
-): NewEvent {
+export function terminalEvent(state: RunState, ending: Final): NewEvent {
   switch (ending.kind) {
     case "completed": {
       const used = Object.keys(state.usage.models).length > 0;

@@ -1,18 +1,15 @@
 /** One run in this worker's hands, from its claim to the end: the shell around lifecycle.ts. */
 import {
   type Broker,
-  EventTooLarge,
   FencedError,
-  openRunWriter,
   type RunClaim,
   type RunRef,
-  type RunWriter,
   type StoredCommand,
-  ValueTooLarge,
 } from "@throughline/broker";
-import { initialRunState, type NewEvent, reduce } from "@throughline/protocol";
+import type { NewEvent } from "@throughline/protocol";
 import { handled } from "./agent-lane.ts";
 import type { Agent } from "./agent.ts";
+import { Attempt } from "./attempt.ts";
 import { reactTo } from "./command-effects.ts";
 import { CommandPump } from "./command-pump.ts";
 import { armTimer, endBegins } from "./deadline.ts";
@@ -20,8 +17,7 @@ import * as ending from "./ending.ts";
 import { Execution } from "./execution.ts";
 import { failureOf } from "./failure.ts";
 import { isFinished } from "./finished-run.ts";
-import { type InterruptRequest, interruptEvents } from "./interruption.ts";
-import { Ledger } from "./ledger.ts";
+import type { InterruptRequest } from "./interruption.ts";
 import {
   begun,
   fenced,
@@ -34,12 +30,9 @@ import {
   type RunOutcome,
   stopped,
 } from "./lifecycle.ts";
-import { entryOf, Listing } from "./listing.ts";
 import type { Log } from "./log.ts";
-import { keptResult, keptResults } from "./requests/kept.ts";
-import { RunLog } from "./run-log.ts";
+import { keptResults } from "./requests/kept.ts";
 import { seedRetry } from "./seeding.ts";
-import { Snapshots } from "./snapshots.ts";
 import { unless, within } from "./within.ts";
 
 /** Attempts in a row that may end without having brought the run further (ARCHITECTURE §8). */
@@ -67,12 +60,7 @@ export class RunHost {
   /** Resolves when the run has left this worker's hands. Never rejects. */
   readonly done: Promise<RunOutcome>;
   readonly #options: RunHostOptions;
-  readonly #attempt: number;
-  readonly #writer: RunWriter;
-  readonly #ledger: Ledger;
-  readonly #log: RunLog;
-  readonly #snapshots: Snapshots;
-  readonly #listing: Listing;
+  readonly #attempt: Attempt;
   readonly #pump: CommandPump;
   /** The attempt's first event is stored: whatever answers a command comes after it. */
   readonly #first: Promise<unknown>;
@@ -88,43 +76,23 @@ export class RunHost {
   #draining = false;
 
   constructor(options: RunHostOptions) {
-    const { broker, claim, worker, log } = options;
-    const { ref, epoch } = claim;
-    const position = claim.log?.position ?? { seq: 1, streamSeq: claim.streamSeq, eSeq: 0, cmd: 0 };
+    const { broker, claim } = options;
     this.#options = options;
-    this.ref = ref;
-    this.epoch = epoch;
-    this.#attempt = (claim.log?.attempt ?? 0) + 1;
-    const attempt = this.#attempt;
-    const ledger = new Ledger(
-      claim.log?.state ?? reduce(initialRunState(ref.run), claim.queued),
-      position.streamSeq,
-    );
-    const writer = openRunWriter(broker, {
-      ref,
-      epoch,
-      attempt,
-      worker,
-      position,
-      onStored: (events, at) => ledger.absorb(events, at),
-    });
-    this.#ledger = ledger;
-    this.#writer = writer;
-    this.#log = new RunLog(writer, ledger);
-    this.#snapshots = new Snapshots(
-      { broker, ref, epoch, attempt, writer, ledger, log },
-      performance.now(),
-    );
-    this.#listing = new Listing(broker, log);
-    for (const signal of [writer.signal, claim.signal]) {
+    this.ref = claim.ref;
+    this.epoch = claim.epoch;
+    const attempt = new Attempt(options);
+    this.#attempt = attempt;
+    for (const signal of [attempt.writer.signal, claim.signal]) {
       if (signal.aborted) this.#lost(signal.reason);
       signal.addEventListener("abort", () => this.#lost(signal.reason), { once: true });
     }
-    this.#first = handled(this.#log.appendAll(this.#firstEvents()));
+    const paused = attempt.state.status === "interrupted";
+    // In one: a command that waits for the first event must not find the run claimed only.
+    this.#first = handled(attempt.begin().then(() => this.#enter(begun(this.#phase, paused))));
     this.#pump = new CommandPump({
       broker,
-      ref,
-      after: position.cmd,
+      ref: claim.ref,
+      after: attempt.applied,
       apply: (command) => this.#apply(command),
       onFault: (error) => this.#commandFault(error),
     });
@@ -152,7 +120,7 @@ export class RunHost {
   /** To be called about every second. `now` on the performance clock. */
   tick(now: number): void {
     const live = this.#phase.kind === "running" || this.#phase.kind === "paused";
-    if (live && this.#snapshots.isDue(now)) void this.#snapshot();
+    if (live && this.#attempt.snapshots.isDue(now)) void this.#snapshot();
   }
 
   async #host(): Promise<RunOutcome> {
@@ -173,7 +141,7 @@ export class RunHost {
     } finally {
       deadline.disarm();
       this.#execution?.stop("ended");
-      this.#writer.discard();
+      this.#attempt.writer.discard();
       await this.#pump.stop();
       log.debug({ phase: this.#phase }, "the run has left this worker");
     }
@@ -182,34 +150,24 @@ export class RunHost {
 
   /** The attempt's first event is the fence; commands that are stored already come before the agent. */
   async #begin(): Promise<void> {
-    const before = this.#log.state;
+    const before = this.#attempt.state;
     // NATS may be away, and the worker shutting down: what is not begun can be handed back at any time.
     const signal = AbortSignal.any([this.#gone.signal, this.#handing.signal]);
     try {
       await unless(signal, this.#first);
-      this.#enter(begun(this.#phase, before.status === "interrupted"));
       // A run that waits for somebody may wait through any number of restarts.
       if (before.status === "running" && before.idle_attempts >= MAX_IDLE_ATTEMPTS) {
         const text = `${before.idle_attempts} attempts in a row ended without getting further`;
         this.#stop(ending.failed("too_many_attempts", text));
       }
       const { broker, log } = this.#options;
-      this.#listing.put(entryOf(this.ref, this.#log.state));
       if (isLive(this.#phase)) {
-        await seedRetry({ broker, ref: this.ref, runLog: this.#log, log }, signal);
+        await seedRetry({ broker, ref: this.ref, runLog: this.#attempt.runLog, log }, signal);
       }
       if (isLive(this.#phase)) await this.#pump.drain(signal);
     } catch (error) {
       if (!this.#handing.signal.aborted || this.#gone.signal.aborted) throw error;
     }
-  }
-
-  #firstEvents(): NewEvent[] {
-    const { claim, worker } = this.#options;
-    const payload = { attempt: this.#attempt, worker };
-    return claim.log
-      ? [{ type: "run.resumed", payload }, ...ending.supersedeOpenSteps(claim.log.state)]
-      : [{ type: "run.started", payload }];
   }
 
   async #execute(phase: Phase & { readonly kind: "running" }): Promise<void> {
@@ -218,12 +176,12 @@ export class RunHost {
       broker,
       agent,
       ref: this.ref,
-      attempt: this.#attempt,
+      attempt: this.#attempt.number,
       execution: phase.execution,
       queuedAt: claim.streamSeq,
-      state: this.#log.state,
-      writer: this.#writer,
-      ledger: this.#ledger,
+      state: this.#attempt.state,
+      writer: this.#attempt.writer,
+      ledger: this.#attempt.ledger,
       log,
       draining: this.#draining,
       drainCommands: () => this.#pump.drain(this.#gone.signal),
@@ -272,7 +230,7 @@ export class RunHost {
     if (this.#phase.ending.kind === "handback") return this.#giveBack(this.#phase.ending.why);
     const signal = AbortSignal.any([this.#gone.signal, this.#handing.signal]);
     try {
-      await unless(signal, this.#writer.closeText());
+      await unless(signal, this.#attempt.writer.closeText());
       // An accepted cancellation is never overridden by an outcome that was not written yet.
       if (this.#phase.ending.kind !== "cancelled") await this.#pump.drain(signal);
     } catch (error) {
@@ -281,55 +239,32 @@ export class RunHost {
       return this.#giveBack("shutdown");
     }
     await this.#pump.stop();
-    // Whoever sees the end may start the session's next run, which looks for this one in the list.
-    await this.#listing.settled();
     await this.#end(this.#phase.ending);
   }
 
-  async #end(how: Exclude<ending.Ending, { kind: "handback" }>): Promise<void> {
+  async #end(how: ending.Final): Promise<void> {
     const { claim, log } = this.#options;
     this.#enter({ kind: "finishing", ending: how, sealed: true });
-    try {
-      const { state } = this.#log;
-      const kept =
-        how.kind === "completed" ? { ...how, output: await this.#keep(how.output) } : how;
-      const cmd = how.kind === "cancelled" ? how.command.streamSeq : undefined;
-      await this.#log.appendAll(
-        [...ending.closeOpen(state, how), ending.terminalEvent(state, kept)],
-        cmd,
-      );
-    } catch (error) {
-      const tooLarge = error instanceof EventTooLarge || error instanceof ValueTooLarge;
-      if (!tooLarge || how.kind !== "completed") throw error;
-      const failure = { code: "output_too_large", message: error.message, retryable: false };
-      return this.#end({ kind: "failed", failure, by: "worker" });
-    }
-    const { state } = this.#log;
+    const state = await this.#attempt.end(how, this.#gone.signal);
     if (isFinished(state)) this.#enter({ kind: "ended", terminal: `run.${state.status}` });
     log.info({ terminal: state.status, seq: state.seq }, "the run has ended");
-    this.#listing.put(entryOf(this.ref, state));
     await this.#snapshot();
-    await this.#listing.settled();
+    await this.#attempt.listed();
     await claim.ack();
-  }
-
-  #keep(output: unknown): Promise<unknown> {
-    const { broker } = this.#options;
-    return keptResult({ broker, ref: this.ref, signal: this.#gone.signal }, output);
   }
 
   async #giveBack(why: string): Promise<void> {
     const { claim, log } = this.#options;
     const settle = async (): Promise<void> => {
       await this.#pump.stop();
-      await this.#writer.flush();
+      await this.#attempt.writer.flush();
       await this.#snapshot();
     };
     if (!(await within(HAND_BACK_MS, settle()))) {
       log.warn({ grace_ms: HAND_BACK_MS }, "NATS did not confirm the run's last events in time");
     }
     if (!holdsRun(this.#phase)) return;
-    this.#writer.discard();
+    this.#attempt.writer.discard();
     this.#enter({ kind: "handed back", why });
     log.info({ why }, "the run is handed back");
     // Where NATS does not hear it, the run goes on elsewhere after its lease.
@@ -342,7 +277,7 @@ export class RunHost {
     this.#gone.abort(reason);
     if (reason instanceof FencedError && holdsRun(this.#phase)) {
       this.#enter(fenced(this.#phase));
-      this.#writer.discard();
+      this.#attempt.writer.discard();
       // At once, and nothing else is said: the token may act on its new owner's delivery by now.
       this.#options.claim.abandon();
       this.#options.log.info({ err: reason }, "another worker has the run");
@@ -356,7 +291,7 @@ export class RunHost {
     if (!holdsRun(this.#phase)) return;
     log.error({ err: error }, "the run cannot be hosted here");
     this.#execution?.stop("lost", error);
-    this.#writer.discard();
+    this.#attempt.writer.discard();
     await new Promise((resolve) => setTimeout(resolve, MISHAP_MS));
     this.#enter({ kind: "handed back", why: "a fault of this worker" });
     await claim.handBack();
@@ -366,11 +301,11 @@ export class RunHost {
     await this.#first;
     // What is stored can be seen, and answered, before we are told that it is: an answer must not be
     // judged by a state without its question.
-    await this.#writer.flush();
+    await this.#attempt.writer.flush();
     const { log, worker } = this.#options;
     const execution = this.#execution;
-    const reaction = reactTo(command, this.#log.state, {
-      attempt: this.#attempt,
+    const reaction = reactTo(command, this.#attempt.state, {
+      attempt: this.#attempt.number,
       worker,
       over: this.#phase.kind === "finishing",
       inboxAwaited: execution?.inboxAwaited ?? false,
@@ -386,7 +321,7 @@ export class RunHost {
         await this.#answer(reaction.events, command);
         return "next";
       case "resume":
-        await this.#log.appendAll(reaction.events, command.streamSeq);
+        await this.#attempt.runLog.appendAll(reaction.events, command.streamSeq);
         this.#enter(resumed(this.#phase));
         return "next";
       case "interrupt":
@@ -400,15 +335,13 @@ export class RunHost {
 
   async #answer(events: readonly NewEvent[], { streamSeq }: StoredCommand): Promise<void> {
     const by = { ...this.#options, ref: this.ref, signal: this.#gone.signal };
-    await this.#log.appendAll(await keptResults(by, events), streamSeq);
+    await this.#attempt.runLog.appendAll(await keptResults(by, events), streamSeq);
   }
 
-  /** What the agent wrote until now is stored first; after that nothing of this execution is. */
   async #interrupt(request: InterruptRequest): Promise<void> {
     this.#execution?.stop("interrupted");
     this.#enter(interrupted(this.#phase));
-    await this.#writer.closeText();
-    await this.#log.appendAll(interruptEvents(this.#log.state, request), request.streamSeq);
+    await this.#attempt.interrupt(request);
     this.#options.log.info({ reason: request.reason }, "the run was interrupted");
     if (this.#draining) this.handBack();
   }
@@ -420,7 +353,7 @@ export class RunHost {
   }
 
   async #snapshot(): Promise<void> {
-    if ((await this.#snapshots.take()) !== "fenced") return;
+    if ((await this.#attempt.snapshots.take()) !== "fenced") return;
     this.#lost(new FencedError(`a newer attempt of ${this.ref.run} has written a snapshot`));
   }
 }
