@@ -169,6 +169,38 @@ describe("run.interrupt", () => {
     expect(typesOf(await logOf(broker, ref))).not.toContain("custom");
   });
 
+  it("[EXE2][C24] while text flows: all that was written is stored before the pause, and none after it", async () => {
+    const flowing = latch();
+    let executions = 0;
+    let written = 0;
+    const agent = defineAgent({
+      name: unique("flowing"),
+      run: async (ctx) => {
+        executions += 1;
+        if (executions > 1) return written;
+        const message = ctx.message();
+        while (!ctx.signal.aborted) {
+          await message.write("x");
+          written += 1;
+          if (written === 20) flowing.open();
+          await new Promise((resolve) => setTimeout(resolve, 3));
+        }
+        return 0;
+      },
+    });
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    await flowing.opened;
+    await answered(broker, ref, (await command(broker, ref, "run.interrupt")).id);
+    await command(broker, ref, "run.resume");
+    const events = await ended(broker, ref);
+    const shown = reduced(ref, events);
+    const pause = events.findIndex((e) => e.type === "run.interrupted");
+    expect(shown.messages[0]?.text).toBe("x".repeat(written));
+    expect(shown.output).toBe(written);
+    expect(events.slice(pause).filter((e) => e.type === "model.chunk")).toEqual([]);
+  });
+
   it("[EXE2] in a tool: the call fails as interrupted, and its key finds it", async () => {
     const reached = latch();
     const outcomes: unknown[] = [];
