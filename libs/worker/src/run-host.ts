@@ -31,7 +31,7 @@ import {
   stopped,
 } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
-import { keptResults } from "./requests/kept.ts";
+import { storeAnswer } from "./requests/store-answer.ts";
 import { seedRetry } from "./seeding.ts";
 import { unless, within } from "./within.ts";
 
@@ -321,8 +321,7 @@ export class RunHost {
         await this.#answer(reaction.events, command);
         return "next";
       case "resume":
-        await this.#attempt.runLog.appendAll(reaction.events, command.streamSeq);
-        this.#enter(resumed(this.#phase));
+        if (await this.#answer(reaction.events, command)) this.#enter(resumed(this.#phase));
         return "next";
       case "interrupt":
         await this.#interrupt(reaction.request);
@@ -333,9 +332,10 @@ export class RunHost {
     }
   }
 
-  async #answer(events: readonly NewEvent[], { streamSeq }: StoredCommand): Promise<void> {
+  /** False when the command was refused instead, for its size. */
+  #answer(events: readonly NewEvent[], { streamSeq }: StoredCommand): Promise<boolean> {
     const by = { ...this.#options, ref: this.ref, signal: this.#gone.signal };
-    await this.#attempt.runLog.appendAll(await keptResults(by, events), streamSeq);
+    return storeAnswer(this.#attempt.runLog, by, events, streamSeq);
   }
 
   async #interrupt(request: InterruptRequest): Promise<void> {

@@ -1,4 +1,5 @@
 import { type Broker, openBroker } from "@throughline/broker";
+import { MAX_FRAME_BYTES } from "@throughline/protocol";
 import { type NatsServer, startNats } from "@throughline/testkit";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { type Agent, defineAgent } from "../src/index.ts";
@@ -118,6 +119,21 @@ describe("an input", () => {
     expect(ofType(events, "input.requested")).toHaveLength(1);
     const verdicts = events.filter((e) => e.reply_to === one || e.reply_to === two);
     expect(verdicts.map(inShort)).toEqual(["input.received", "already_resolved"]);
+  });
+
+  it("[INP5] that fits a frame and no event is too large, and does no harm", async () => {
+    const agent = defineAgent({
+      name: unique("takes-any"),
+      run: (ctx) => ctx.ask({ prompt: "Anything?" }),
+    });
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    const { input_id } = await openInput(broker, ref);
+    const content = "x".repeat(MAX_FRAME_BYTES - 350);
+    const large = await verdict(broker, ref, "input.respond", { input_id, content });
+    expect(large.payload).toMatchObject({ code: "too_large" });
+    await send(broker, ref, "input.respond", { input_id, content: "small" });
+    expect(reduced(ref, await ended(broker, ref))).toMatchObject({ output: "small", attempt: 1 });
   });
 
   it("[INP3] that was accepted while nobody could check it, and is of no use, is asked for again", async () => {

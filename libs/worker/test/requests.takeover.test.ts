@@ -53,7 +53,7 @@ function asksForAll(): Agent {
         return undefined;
       });
       // The order of outcomes is chance: what they are is not.
-      const sorted = told.map((one) => JSON.stringify(one)).sort();
+      const sorted = told.map((one) => JSON.stringify(one)).toSorted();
       return { decision, sorted, answer, paid };
     },
   });
@@ -125,8 +125,8 @@ function essence(state: RunState): unknown {
     messages: state.messages.map(({ text, status }) => [text, status]),
     steps: state.steps
       .filter((step) => step.status !== "superseded")
-      .map(({ name, status }) => [name, status])
-      .sort(),
+      .map(({ name, status }) => `${name} ${status}`)
+      .toSorted(),
   };
 }
 
