@@ -122,7 +122,7 @@ async function attempt<T>(
 ): Promise<Outcome> {
   const { gate, lane } = run;
   const { name, parent } = request;
-  const stepId = started ?? operationId("stp", key, tryTag(run, n));
+  const stepId = started ?? operationId("stp", key, tryTag(run, n, parent));
   if (parent === undefined) await gate.enter(run.signal);
   try {
     if (started === undefined) {
@@ -141,10 +141,14 @@ async function attempt<T>(
   }
 }
 
-/** Tells an execution's n-th try of a step from all others. */
-function tryTag({ attempt: by, execution }: ScopeRun, n: number): string {
-  if (n > 1) return `${by}.${execution}.${n}`;
-  return execution === 1 ? `${by}` : `${by}.${execution}`;
+/**
+ * Tells an execution's n-th try of a step from all others. Each try of the step around it counts its own:
+ * without that one's id, what is tried again with it would take the place of what has failed.
+ */
+function tryTag({ attempt: by, execution }: ScopeRun, n: number, parent = ""): string {
+  const within = parent === "" ? "" : ` ${parent}`;
+  if (n > 1) return `${by}.${execution}.${n}${within}`;
+  return execution === 1 ? `${by}${within}` : `${by}.${execution}${within}`;
 }
 
 async function execute<T>(

@@ -601,6 +601,75 @@ describe("calls in steps", () => {
     expect(await outputOf(agent)).toEqual(["slow", "done"]);
     expect(begun).toBe(1);
   });
+
+  it("[TOOL12] a call that failed after a takeover is made again when its step is", async () => {
+    const running = latch();
+    let calls = 0;
+    const flaky = defineTool({
+      name: "flaky",
+      idempotent: true,
+      run: async () => {
+        calls += 1;
+        if (calls === 1) {
+          running.open();
+          await new Promise(() => undefined);
+        }
+        if (calls === 2) throw new AgentError("busy", "not yet");
+        return "called";
+      },
+    });
+    const agent = defineAgent({
+      name: unique("again"),
+      tools: [flaky],
+      run: (ctx) =>
+        ctx.step(
+          "calls",
+          async (step) => {
+            for await (const outcome of step.tools.call([{ name: "flaky", args: null }])) {
+              if (outcome.ok) return outcome.result;
+            }
+            throw new AgentError("again", "again", { retryable: true });
+          },
+          { retries: 1, backoffMs: 1 },
+        ),
+    });
+    const first = await startWorker(nats.url, [agent]);
+    const ref = await startRun(broker, agent.name);
+    await running.opened;
+    await first.die();
+    await hosted(agent);
+    expect(reduced(ref, await ended(broker, ref)).output).toBe("called");
+    expect(calls).toBe(3);
+    await first.stop();
+  });
+
+  it("[TOOL12] a step that is done again with another tool in a call's place is not given that call's result", async () => {
+    let executions = 0;
+    const halted = latch();
+    const tools = ["cats", "dogs"].map((name) => defineTool({ name, run: () => name }));
+    const agent = defineAgent({
+      name: unique("another"),
+      tools,
+      run: (ctx) =>
+        ctx.step("turn", async (step) => {
+          executions += 1;
+          const name = executions === 1 ? "cats" : "dogs";
+          for await (const outcome of step.tools.call([{ name, args: null }])) {
+            if (executions > 1) return shown(outcome);
+          }
+          halted.open();
+          return new Promise((_, reject) => {
+            ctx.signal.addEventListener("abort", () => reject(ctx.signal.reason));
+          });
+        }),
+    });
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    await halted.opened;
+    await verdict(broker, ref, "run.interrupt", {});
+    await send(broker, ref, "run.resume", {});
+    expect(reduced(ref, await ended(broker, ref)).output).toEqual(["dogs", "dogs"]);
+  });
 });
 
 describe("a shutdown", () => {

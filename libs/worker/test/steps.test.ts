@@ -1,7 +1,7 @@
 import { type Broker, openBroker } from "@throughline/broker";
 import { type NatsServer, startNats } from "@throughline/testkit";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import { type Agent, AgentError, defineAgent } from "../src/index.ts";
+import { type Agent, AgentError, defineAgent, defineTool } from "../src/index.ts";
 import {
   answered,
   command,
@@ -155,6 +155,47 @@ describe("a step that fails", () => {
       "shaky",
       "shaky",
     ]);
+  });
+
+  it("[STEP1][STEP4] with one in it: that one's next try is a step of its own too, and makes its failed calls again", async () => {
+    let calls = 0;
+    const flaky = defineTool({
+      name: "flaky",
+      run: () => {
+        calls += 1;
+        if (calls === 1) throw busy("the first call");
+        return "called";
+      },
+    });
+    const agent = defineAgent({
+      name: unique("nested"),
+      tools: [flaky],
+      run: (ctx) =>
+        ctx.step(
+          "outer",
+          (outer) =>
+            outer.step("inner", async (inner) => {
+              await inner.message().write(`after ${calls}`);
+              for await (const outcome of inner.tools.call([{ name: "flaky", args: null }])) {
+                if (outcome.ok) return outcome.result;
+              }
+              throw busy("again");
+            }),
+          { retries: 1, backoffMs: 1 },
+        ),
+    });
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    const { output, steps, messages } = reduced(ref, await ended(broker, ref));
+    expect(output).toBe("called");
+    expect(calls).toBe(2);
+    expect(steps.map((s) => [s.name, s.status])).toEqual([
+      ["outer", "failed"],
+      ["inner", "failed"],
+      ["outer", "completed"],
+      ["inner", "completed"],
+    ]);
+    expect(messages.map((m) => m.text)).toEqual(["after 0", "after 1"]);
   });
 });
 

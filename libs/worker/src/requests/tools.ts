@@ -46,7 +46,7 @@ export function callTools(
   const batchId = first === undefined || keys.length < 2 ? undefined : operationId("bat", first);
   const broken = new AbortController();
   const batch = calls.map(({ name, args, id }, index) => {
-    const { key, callId } = placeOf(run.ledger.state, keys[index] ?? "", stepId);
+    const { key, callId } = placeOf(run.ledger.state, { first: keys[index] ?? "", stepId, name });
     const call: Call = { key, callId, stepId, batchId, name, args, timeoutMs };
     const settling = run.calls.join(callId, () => settle(run, call));
     handled(settling).catch((error: unknown) => broken.abort(error));
@@ -55,25 +55,46 @@ export function callTools(
   return outcomesOf(run, batch, broken.signal);
 }
 
+interface Placing {
+  readonly first: string;
+  readonly stepId: string | undefined;
+  readonly name: string;
+}
+
 /**
  * Under which key a call is made. A step that has failed and is tried again keeps the results of its calls
- * and makes those again that had failed; what an interrupt has cut short stays as it is.
+ * and makes those again that had failed; what an interrupt has cut short stays as it is. A step that is
+ * done again may want another tool in the same place: it must not be given what that one's call came to.
  */
 function placeOf(
   state: RunState,
-  first: string,
-  stepId: string | undefined,
+  { first, stepId, name }: Placing,
 ): { readonly key: string; readonly callId: string } {
   for (let tries = 1; ; tries++) {
     const key = tries === 1 ? first : `${first}~${tries}`;
     const callId = operationId("tc", key);
     const held = findCall(state, callId);
-    if (held?.status !== "failed" || held.step_id === undefined || held.step_id === stepId) {
+    if (held === undefined || (held.name === name && !isMadeAgain(state, held, stepId))) {
       return { key, callId };
     }
-    const step = state.steps.findLast(({ step_id }) => step_id === held.step_id);
-    if (step?.status !== "failed" || step.error?.code === "interrupted") return { key, callId };
   }
+}
+
+/** Has a try of the step failed since, with the call? */
+function isMadeAgain(state: RunState, held: ToolCallState, stepId: string | undefined): boolean {
+  if (held.status !== "failed" || held.step_id === undefined || held.step_id === stepId) {
+    return false;
+  }
+  const at = state.steps.findLastIndex(({ step_id }) => step_id === held.step_id);
+  const made = state.steps[at];
+  // The try that a takeover cut short has left the call to the next one, in which it has failed.
+  const failed =
+    made?.status === "superseded" && held.error?.code !== "interrupted"
+      ? state.steps.slice(at + 1).find(({ key, step_id, status }) => {
+          return key === made.key && step_id !== stepId && status === "failed";
+        })
+      : made;
+  return failed?.status === "failed" && failed.error?.code !== "interrupted";
 }
 
 /** Resolves when the outcome is stored. */
