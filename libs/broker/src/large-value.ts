@@ -25,18 +25,19 @@ export function isArtifactRef(value: unknown): value is ArtifactRef {
 
 /**
  * What an event may hold of a value: the value itself, or the reference of the object that it
- * was put into when its JSON takes more than MAX_INLINE_BYTES. Rejects like `ObjectStore.put`.
+ * was put into when its JSON takes more than `limit` bytes. Rejects like `ObjectStore.put`.
  */
 export async function offload(
   objects: Pick<ObjectStore, "put">,
   ref: SessionRef,
   value: unknown,
+  limit: number = MAX_INLINE_BYTES,
 ): Promise<unknown> {
   const json: string | undefined = JSON.stringify(value);
   // In UTF-8 a code unit takes one to three bytes: most values need not be encoded to be judged.
-  if (json === undefined || json.length * 3 <= MAX_INLINE_BYTES) return value;
+  if (json === undefined || json.length * 3 <= limit) return value;
   const bytes = Buffer.from(json);
-  if (bytes.byteLength <= MAX_INLINE_BYTES) return value;
+  if (bytes.byteLength <= limit) return value;
   return objects.put(ref, bytes, "application/json");
 }
 
