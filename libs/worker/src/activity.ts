@@ -21,6 +21,11 @@ export class Activity {
     if (!isOpen(state)) this.#look();
   }
 
+  /** What the log's status named may be settled before the agent comes to wait for it: to be called then. */
+  settled(): void {
+    this.#look();
+  }
+
   /** The agent waits until the result is called. */
   begin(wait: Wait): () => void {
     this.#waits[wait] += 1;
@@ -49,7 +54,7 @@ function isWait(status: RunState["status"]): status is Waiting {
 }
 
 /** Is there still something of the kind that the run's status names? */
-function isOpen({ status, approvals, inputs, tool_calls }: RunState): boolean {
+export function isOpen({ status, approvals, inputs, tool_calls }: RunState): boolean {
   switch (status) {
     case "waiting_approval":
       return approvals.some((approval) => approval.status === "open");

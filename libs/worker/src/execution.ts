@@ -2,6 +2,7 @@
  * One execution of an agent's `run`. An attempt has one after the other: an interrupt ends one, and what
  * resumes the run begins the next. Each has its own way to the log, so an old one can write nothing.
  */
+import { setMaxListeners } from "node:events";
 import {
   type Broker,
   type NewEphemeral,
@@ -10,14 +11,15 @@ import {
   type RunWriter,
 } from "@throughline/broker";
 import type { ApprovalState, InputState, RunState } from "@throughline/protocol";
-import { Activity } from "./activity.ts";
-import { AgentLane } from "./agent-lane.ts";
+import { Activity, isOpen } from "./activity.ts";
+import { AgentLane, handled } from "./agent-lane.ts";
 import type { Agent, Tool } from "./agent.ts";
 import { runAgent } from "./agent-run.ts";
 import { type DoneOperations, doneOperations } from "./done-operations.ts";
 import { DrainGate } from "./drain-gate.ts";
 import type { Ending } from "./ending.ts";
 import { type AgentError, RunStopped, type StopReason } from "./failure.ts";
+import { patiently } from "./finished-run.ts";
 import { TakenItems } from "./inbox.ts";
 import type { Ledger } from "./ledger.ts";
 import type { Log } from "./log.ts";
@@ -77,6 +79,8 @@ export class Execution implements ScopeRun {
   constructor(options: ExecutionOptions) {
     const { ref, attempt, execution, state, writer, ledger, agent, broker, log } = options;
     this.#options = options;
+    // Whatever waits in the agent listens: how many there are says nothing of a leak.
+    setMaxListeners(0, this.#abort.signal);
     this.ref = ref;
     this.attempt = attempt;
     this.execution = execution;
@@ -102,6 +106,8 @@ export class Execution implements ScopeRun {
     this.#activity = new Activity(state, (status) => {
       void this.lane.append({ type: "run.status", payload: { status } });
     });
+    const settled = ledger.until((now) => (isOpen(now) ? undefined : true), this.signal);
+    void handled(settled.then(() => this.#activity.settled()));
     this.end = runAgent(this, agent, state);
   }
 
@@ -179,7 +185,7 @@ export class Execution implements ScopeRun {
   }
 
   whole(value: unknown): Promise<unknown> {
-    return resolve(this.broker.objects, this.ref, value);
+    return patiently(() => resolve(this.broker.objects, this.ref, value), this.signal);
   }
 
   ephemeral(event: NewEphemeral): void {

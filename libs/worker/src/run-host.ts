@@ -142,7 +142,8 @@ export class RunHost {
       deadline.disarm();
       this.#execution?.stop("ended");
       this.#attempt.writer.discard();
-      await this.#pump.stop();
+      // A command in hand may wait for a NATS that is away: for what it is told nobody waits any more.
+      await within(HAND_BACK_MS, this.#pump.stop());
       log.debug({ phase: this.#phase }, "the run has left this worker");
     }
     return outcomeOf(this.#phase);
@@ -155,6 +156,7 @@ export class RunHost {
     const signal = AbortSignal.any([this.#gone.signal, this.#handing.signal]);
     try {
       await unless(signal, this.#first);
+      if (this.#draining && this.#phase.kind === "paused") this.handBack();
       // A run that waits for somebody may wait through any number of restarts.
       if (before.status === "running" && before.idle_attempts >= MAX_IDLE_ATTEMPTS) {
         const text = `${before.idle_attempts} attempts in a row ended without getting further`;
@@ -302,12 +304,15 @@ export class RunHost {
     // What is stored can be seen, and answered, before we are told that it is: an answer must not be
     // judged by a state without its question.
     await this.#attempt.writer.flush();
+    const { ending: how } = this.#phase.kind === "finishing" ? this.#phase : {};
+    // The next worker finds it in the command log.
+    if (how?.kind === "handback") return "stop";
     const { log, worker } = this.#options;
     const execution = this.#execution;
     const reaction = reactTo(command, this.#attempt.state, {
       attempt: this.#attempt.number,
       worker,
-      over: this.#phase.kind === "finishing",
+      over: how !== undefined,
       inboxAwaited: execution?.inboxAwaited ?? false,
       // Nobody knows what an agent wants that is not executed yet.
       checkInput: (inputId, content) => execution?.checkInput(inputId, content),

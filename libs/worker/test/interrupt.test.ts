@@ -1,5 +1,5 @@
 import { type Broker, openBroker } from "@throughline/broker";
-import { natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
+import { eventually, natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { type Agent, defineAgent, defineTool, type StepScope } from "../src/index.ts";
 import {
@@ -384,5 +384,55 @@ describe("run.interrupt", () => {
     await logged(broker, two, (e) => e.type === "run.started");
     await command(broker, two, "run.interrupt");
     expect((await ended(broker, two)).at(-1)?.payload).toMatchObject({ code: "deadline" });
+  });
+
+  it("[EXE4][FIN6] one that comes while its worker hands the run on is for the next worker", async () => {
+    const reached = latch();
+    const agent = defineAgent({
+      name: unique("deaf"),
+      run: async (ctx) => {
+        reached.open();
+        // Ignores its signal: so its worker is handing the run on for two seconds.
+        await (ctx.attempt === 1 ? new Promise(() => undefined) : never(ctx.signal));
+      },
+    });
+    const first = await startWorker(nats.url, [agent], { graceMs: 0 });
+    const ref = await startRun(broker, agent.name);
+    await reached.opened;
+    const stopped = first.stop();
+    await eventually(() => first.logged.some((line) => line.includes("did not end within")));
+    const { id } = await command(broker, ref, "run.interrupt");
+    await stopped;
+    await hosted(agent);
+    expect((await answered(broker, ref, id)).type).toBe("run.interrupted");
+    await command(broker, ref, "run.cancel");
+    await ended(broker, ref);
+    await first.die();
+  });
+
+  it("[EXE5] one that is read before the first event is known to be stored comes before the agent", async () => {
+    let executions = 0;
+    const agent = defineAgent({ name: unique("late"), run: () => (executions += 1) });
+    const ref = await startRun(broker, agent.name);
+    const { id } = await command(broker, ref, "run.interrupt");
+    const proxy = await tcpProxy({ port: nats.port });
+    let holding = true;
+    const filter = natsFilter(({ payload }) =>
+      holding && payload.toString().startsWith('{"stream":"TL_EV_') ? "hold" : "pass",
+    );
+    proxy.tap(filter.tap);
+    const worker = await startWorker(proxy.address, [agent]);
+    await eventually(() => filter.held > 0);
+    // By an answer that comes after those to whatever the worker has asked for until now.
+    await eventually(() => worker.broker.runs.list(ref));
+    holding = false;
+    filter.release();
+    expect((await answered(broker, ref, id)).type).toBe("run.interrupted");
+    expect(executions).toBe(0);
+    await command(broker, ref, "run.resume");
+    expect(reduced(ref, await ended(broker, ref)).output).toBe(1);
+    await worker.stop();
+    await worker.die();
+    proxy.close();
   });
 });

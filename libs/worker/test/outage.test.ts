@@ -1,11 +1,14 @@
 /** NATS slow, away, and back again. Each test has a server of its own. */
-import { eventually, type NatsServer, startNats } from "@throughline/testkit";
+import { eventually, natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { defineAgent } from "../src/index.ts";
 import {
   ACK_WAIT_MS,
+  answered,
+  command,
   ended,
   latch,
+  logged,
   reduced,
   startRun,
   startWorker,
@@ -142,4 +145,39 @@ describe("signs of life that are lost", () => {
     const events = await ended(first.broker, ref);
     expect(reduced(ref, events).output).toBe(1);
   });
+});
+
+describe("a worker that is told to go while NATS says nothing of its appends", () => {
+  it("[FIN6] goes, though a command is being applied", async () => {
+    const agent = defineAgent({
+      name: unique("waits"),
+      run: async (ctx) => {
+        await ctx.inbox.next();
+        return ctx.attempt;
+      },
+    });
+    const near = await hosted(defineAgent({ name: unique("other"), run: () => 0 }));
+    const proxy = await tcpProxy({ port: nats.port });
+    let deaf = false;
+    const filter = natsFilter(({ payload }) => {
+      const text = payload.toString();
+      const told = text.startsWith('{"stream":"TL_EV_') || text.includes("stream_msg_get_response");
+      return deaf && told ? "drop" : "pass";
+    });
+    proxy.tap(filter.tap);
+    const far = await startWorker(proxy.address, [agent], { graceMs: 0 });
+    const ref = await startRun(near.broker, agent.name);
+    await logged(near.broker, ref, (event) => event.type === "run.status");
+    deaf = true;
+    const { id } = await command(near.broker, ref, "run.continue", { payload: { content: 1 } });
+    // Stored, which its worker never hears: it asks on and on.
+    await answered(near.broker, ref, id);
+    const begun = performance.now();
+    await far.stop();
+    expect(performance.now() - begun).toBeLessThan(15_000);
+    await far.die();
+    await hosted(agent);
+    expect(reduced(ref, await ended(near.broker, ref)).output).toBe(2);
+    proxy.close();
+  }, 40_000);
 });

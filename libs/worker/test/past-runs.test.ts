@@ -1,7 +1,14 @@
-import { isArtifactRef, offload, type Broker, openBroker, resolve } from "@throughline/broker";
+import {
+  type Broker,
+  BrokerUnavailable,
+  isArtifactRef,
+  offload,
+  openBroker,
+  resolve,
+} from "@throughline/broker";
 import type { RunState } from "@throughline/protocol";
 import { eventually, type NatsServer, startNats } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { type Agent, AgentError, defineAgent } from "../src/index.ts";
 import { seedEvents } from "../src/retry-seed.ts";
 import { stateOf, stepCompleted, stepStarted } from "./events.ts";
@@ -233,5 +240,27 @@ describe("large values", () => {
     expect(isArtifactRef(steps[0]?.output)).toBe(true);
     expect(await resolve(broker.objects, ref, output)).toBe(`${large}1`);
     expect(typesOf(await logOf(broker, ref))).not.toContain("run.failed");
+  });
+
+  it("[PAST4] one that cannot be read for a while is waited for, however long, and fails nothing", async () => {
+    const agent = defineAgent({
+      name: unique("patient"),
+      run: ({ input }) => String(input).length,
+    });
+    const { broker: own } = await hosted(agent);
+    const ref = freshRef();
+    const input = await offload(broker.objects, ref, "x".repeat(200_000));
+    const get = vi.spyOn(own.objects, "get").mockImplementationOnce(async () => {
+      // What the object store itself waits is over by then.
+      vi.useFakeTimers({ toFake: ["Date"], now: Date.now() + 21_000 });
+      throw new BrokerUnavailable("away");
+    });
+    try {
+      await startRun(broker, agent.name, { ref, input, deadlineMs: 120_000 });
+      expect(reduced(ref, await ended(broker, ref)).output).toBe(200_000);
+      expect(get).toHaveBeenCalledTimes(2);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 });

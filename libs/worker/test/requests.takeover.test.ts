@@ -1,10 +1,20 @@
 import { type Broker, openBroker, type RunRef } from "@throughline/broker";
 import type { DurableEvent, RunState } from "@throughline/protocol";
-import { type NatsServer, startNats } from "@throughline/testkit";
+import { natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Agent, defineAgent, defineTool } from "../src/index.ts";
-import { ended, reduced, startRun, startWorker, unique } from "./harness.ts";
-import { clientTools, ofType, send, stateOfRun } from "./requests-harness.ts";
+import { ended, latch, reduced, startRun, startWorker, unique } from "./harness.ts";
+import {
+  answersTo,
+  clientCalls,
+  clientTools,
+  ofType,
+  openApproval,
+  send,
+  stateOfRun,
+  untilState,
+  verdict,
+} from "./requests-harness.ts";
 
 let nats: NatsServer;
 let broker: Broker;
@@ -160,4 +170,76 @@ describe("a worker that dies", () => {
     // Of its last events some are stored in one go with the end.
     expect(takeovers).toBeGreaterThan(seqs.length - 4);
   }, 120_000);
+
+  it("[CLM4] a report's answers are stored together: one whose worker dies is whole", async () => {
+    const names = Array.from({ length: 60 }, (_, index) => `tool${index}`);
+    const agent = defineAgent({
+      name: unique("sixty"),
+      run: async (ctx) => {
+        let bytes = 0;
+        for await (const outcome of ctx.tools.call(names.map((name) => ({ name, args: null })))) {
+          if (outcome.ok) bytes += String(outcome.result).length;
+        }
+        return bytes;
+      },
+    });
+    const proxy = await tcpProxy({ port: nats.port });
+    let deaf = false;
+    // Hears of no append, so what is to follow the first message is never sent.
+    const filter = natsFilter(({ payload }) =>
+      deaf && payload.toString().startsWith('{"stream":"TL_EV_') ? "drop" : "pass",
+    );
+    proxy.tap(filter.tap);
+    const first = await startWorker(proxy.address, [agent]);
+    const ref = await startRun(broker, agent.name, { queued: clientTools(names) });
+    const calls = await clientCalls(broker, ref, names.length);
+    await untilState(broker, ref, (state) => state.status === "waiting_tools");
+    deaf = true;
+    // Each is small, and all of them are as much as fits a frame.
+    const results = names.map((name) => ({
+      tool_call_id: calls[name]?.tool_call_id,
+      result: "x".repeat(8_600),
+    }));
+    const id = await send(broker, ref, "tool_result.report", { results });
+    expect(await answersTo(broker, ref, id)).toHaveLength(names.length);
+    await first.die();
+    const second = await startWorker(nats.url, [agent]);
+    expect(reduced(ref, await ended(broker, ref)).output).toBe(names.length * 8_600);
+    await Promise.all([first.stop(), second.stop()]);
+    await second.die();
+    proxy.close();
+  });
+
+  it("[EXE10] an approval that is given before the next worker's agent comes to it is not waited for", async () => {
+    const loaded = latch();
+    const worked = latch();
+    const agent = defineAgent({
+      name: unique("loads"),
+      run: async (ctx) => {
+        if (ctx.attempt > 1) await loaded.opened;
+        await ctx.approval({ operation: "go", description: "on" });
+        await ctx.step("work", () => worked.opened);
+      },
+    });
+    const first = await startWorker(nats.url, [agent]);
+    const ref = await startRun(broker, agent.name);
+    const { approval_id } = await openApproval(broker, ref);
+    await untilState(broker, ref, (state) => state.status === "waiting_approval");
+    await first.stop();
+    await first.die();
+    const second = await startWorker(nats.url, [agent]);
+    await untilState(broker, ref, (state) => state.attempt === 2);
+    await verdict(broker, ref, "approval.respond", { approval_id, decision: "allow" });
+    await untilState(broker, ref, (state) => state.status === "running");
+    loaded.open();
+    await untilState(broker, ref, (state) => state.steps.length === 1);
+    expect((await stateOfRun(broker, ref)).status).toBe("running");
+    worked.open();
+    expect(ofType(await ended(broker, ref), "run.status").map((e) => e.payload.status)).toEqual([
+      "waiting_approval",
+      "running",
+    ]);
+    await second.stop();
+    await second.die();
+  });
 });

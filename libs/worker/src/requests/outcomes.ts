@@ -1,5 +1,4 @@
 /** The outcomes of a batch of calls, for the agent: by the log, so in one order however often it is executed. */
-import { resolve } from "@throughline/broker";
 import type { RunState, ToolCallState } from "@throughline/protocol";
 import type { ToolOutcome } from "../agent.ts";
 import { failureOf } from "../failure.ts";
@@ -52,5 +51,5 @@ async function outcomeOf(
     const error = call.error ?? failureOf(new Error("the call failed"));
     return { ...told, ok: false, error };
   }
-  return { ...told, ok: true, result: await resolve(run.broker.objects, run.ref, call.result) };
+  return { ...told, ok: true, result: await run.whole(call.result) };
 }
