@@ -115,6 +115,11 @@ export interface Tools {
 }
 
 export interface ToolContext {
+  readonly run_id: string;
+  /**
+   * The same whenever this call is executed, and another for each call of the run. With `run_id` before
+   * it, a key by which whoever the tool calls can tell a repetition.
+   */
   readonly tool_call_id: string;
   /** Aborted when the run was stopped, or the call has lasted too long. */
   readonly signal: AbortSignal;

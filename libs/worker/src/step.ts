@@ -49,7 +49,7 @@ export async function runStep<T>(run: ScopeRun, at: Place, request: StepRequest<
       : undefined;
   for (let n = 1; ; n++) {
     if (failed) started = await beforeAgain(run, key, failed, { failures, request });
-    const outcome = await attempt(run, key, n, started, request);
+    const outcome = await attempt(run, { key, n, failures, started }, request);
     if (outcome.ok) return outcome.output as T;
     failed = outcome;
     failures += 1;
@@ -71,9 +71,10 @@ async function beforeAgain<T>(
   failed: Failed,
   { failures, request }: Judged<T>,
 ): Promise<string | undefined> {
-  const { retries = 0, backoffMs = BACKOFF_MS, onFailure = "throw" } = request.options;
+  const { backoffMs = BACKOFF_MS } = request.options;
+  const next = afterFailure(failed.error, failures, request.options);
   let started: string | undefined;
-  if (failed.error.retryable && failures <= retries) {
+  if (next === "again") {
     const backoff = Math.min(backoffMs * 2 ** (failures - 1), LONGEST_BACKOFF_MS);
     const over = run.gate.wait();
     try {
@@ -81,7 +82,7 @@ async function beforeAgain<T>(
     } finally {
       over();
     }
-  } else if (onFailure === "ask") {
+  } else if (next === "ask") {
     started = await asked(run, key, failed.stepId);
   } else {
     throw failed.cause;
@@ -91,16 +92,19 @@ async function beforeAgain<T>(
   return started;
 }
 
+/** What comes after the step's n-th failure. Pure. */
+function afterFailure(
+  error: Failure,
+  failures: number,
+  { retries = 0, onFailure = "throw" }: StepOptions,
+): "again" | "ask" | "throw" {
+  return error.retryable && failures <= retries ? "again" : onFailure;
+}
+
 /** Waits for `step.retry`, whose answer begins the next try; by the log, so that a takeover changes nothing. */
 async function asked(run: ScopeRun, key: string, stepId: string): Promise<string> {
-  const name = askKey(stepId);
-  if (!Object.hasOwn(run.ledger.state.memory, name)) {
-    await run.lane.append({
-      type: "memory.updated",
-      step_id: stepId,
-      payload: { key: name, value: true },
-    });
-  }
+  // Remembered with the failure; only not by an agent that has come to ask since then.
+  if (!Object.hasOwn(run.ledger.state.memory, askKey(stepId))) await run.lane.append(asks(stepId));
   const over = run.busy("input");
   try {
     return await run.ledger.until((state) => {
@@ -112,12 +116,27 @@ async function asked(run: ScopeRun, key: string, stepId: string): Promise<string
   }
 }
 
-/** @param started id of a try whose `step.started` is stored already */
+function asks(stepId: string): NewEvent {
+  return {
+    type: "memory.updated",
+    step_id: stepId,
+    payload: { key: askKey(stepId), value: true },
+  };
+}
+
+interface Try {
+  readonly key: string;
+  /** 1 for the execution's first. */
+  readonly n: number;
+  /** Of earlier tries, in all executions. */
+  readonly failures: number;
+  /** Id of a try whose `step.started` is stored already. */
+  readonly started: string | undefined;
+}
+
 async function attempt<T>(
   run: ScopeRun,
-  key: string,
-  n: number,
-  started: string | undefined,
+  { key, n, failures, started }: Try,
   request: StepRequest<T>,
 ): Promise<Outcome> {
   const { gate, lane } = run;
@@ -135,7 +154,7 @@ async function attempt<T>(
         payload: { step_id: stepId, name, ...inside },
       });
     }
-    return await execute(run, key, stepId, request);
+    return await execute(run, { key, stepId, failures }, request);
   } finally {
     if (parent === undefined) gate.leave();
   }
@@ -153,8 +172,7 @@ function tryTag({ attempt: by, execution }: ScopeRun, n: number, parent = ""): s
 
 async function execute<T>(
   run: ScopeRun,
-  key: string,
-  stepId: string,
+  { key, stepId, failures }: Pick<Try, "key" | "failures"> & { readonly stepId: string },
   request: StepRequest<T>,
 ): Promise<Outcome> {
   const { lane } = run;
@@ -172,6 +190,9 @@ async function execute<T>(
     lane.check();
     const error = stepFailure(cause);
     await messages.endAll("error");
+    // First: whoever sees the failure may answer it the same moment.
+    if (afterFailure(error, failures + 1, request.options) === "ask")
+      void lane.append(asks(stepId));
     await end({ type: "step.failed", payload: { step_id: stepId, error } });
     const thrown = cause instanceof AgentError ? cause : errorOf(error, cause);
     return { ok: false, stepId, error, cause: thrown };

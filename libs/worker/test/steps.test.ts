@@ -250,6 +250,21 @@ describe("step.retry", () => {
     ]);
   });
 
+  it("[STEP2] may come as soon as the failure is seen: that the step waits stands before it", async () => {
+    const agent = asking(2);
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    const events = await logged(broker, ref, (one) => one.type === "step.failed");
+    const failed = events.find((one) => one.type === "step.failed");
+    const { id } = await command(broker, ref, "step.retry", {
+      payload: { step_id: failed?.step_id },
+    });
+    expect((await answered(broker, ref, id)).type).toBe("step.started");
+    const types = (await ended(broker, ref)).map((one) => one.type);
+    expect(types.indexOf("memory.updated")).toBeGreaterThan(0);
+    expect(types.indexOf("memory.updated")).toBeLessThan(types.indexOf("step.failed"));
+  });
+
   it("[STEP2][C18] is heard by the worker that takes over, before its agent asks again", async () => {
     const agent = asking(2);
     const first = await hosted(agent);

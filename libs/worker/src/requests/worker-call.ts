@@ -129,6 +129,7 @@ async function beforeAbort(
 
 function contextOf(run: ScopeRun, call: Call, signal: AbortSignal): ToolContext {
   return {
+    run_id: run.ref.run,
     tool_call_id: call.callId,
     signal,
     progress: ({ fraction, message, output }) => {
