@@ -4,7 +4,7 @@ import type { MessageState, RunState, StepState, ToolCallState } from "@throughl
 export interface DoneOperations {
   /** A step that was completed or has failed: neither is done again by itself. */
   step(key: string): StepState | undefined;
-  /** How often it has failed, interruptions not counted. */
+  /** How often it has failed in this try of the step around it, interruptions not counted. */
   failures(key: string): number;
   /** Was the message written to its end, outside of any step? A step that is done again writes its messages again. */
   hasMessage(key: string): boolean;
@@ -21,7 +21,8 @@ export function doneOperations(state: RunState): DoneOperations {
   const byId = new Map(state.steps.map((step) => [step.step_id, step]));
   const failures = new Map<string, number>();
   for (const step of state.steps) {
-    if (step.key === undefined || !hasFailed(step)) continue;
+    // With a new try of the step around it, it has all its tries again.
+    if (step.key === undefined || !hasFailed(step) || isUndone(step, byId)) continue;
     failures.set(step.key, (failures.get(step.key) ?? 0) + 1);
   }
   const messages = byKey<MessageState>(state.messages);

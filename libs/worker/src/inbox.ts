@@ -6,6 +6,7 @@
 import type { InboxItem, RunState } from "@throughline/protocol";
 import type { Inbox, Instruction } from "./agent.ts";
 import { handled } from "./agent-lane.ts";
+import { AgentError } from "./failure.ts";
 import type { CallSite, ScopeRun } from "./scope-run.ts";
 
 const PREFIX = "@inbox/";
@@ -52,7 +53,13 @@ export function inboxOf(run: ScopeRun, { place, stepId }: CallSite): Inbox {
 }
 
 async function waited(run: ScopeRun, stepId: string | undefined): Promise<number> {
-  const look = (state: RunState): number | undefined => run.taken.reserve(state, stepId, 1)[0];
+  const look = (state: RunState): number | undefined => {
+    // Left behind by its step, it would take what nobody is given then.
+    if (stepId !== undefined && !isRunning(state, stepId)) {
+      throw new AgentError("step_ended", "the step has ended that waited for its inbox");
+    }
+    return run.taken.reserve(state, stepId, 1)[0];
+  };
   const there = look(run.ledger.state);
   if (there !== undefined) return there;
   const over = run.awaitInbox();
@@ -92,6 +99,10 @@ function counts(state: RunState, stepId: string | undefined): boolean {
   if (stepId === undefined) return true;
   const step = state.steps.findLast(({ step_id }) => step_id === stepId);
   return step?.status === "completed" || step?.status === "running";
+}
+
+function isRunning(state: RunState, stepId: string): boolean {
+  return state.steps.findLast(({ step_id }) => step_id === stepId)?.status === "running";
 }
 
 function takenIndexes(state: RunState): Set<number> {

@@ -166,7 +166,7 @@ export class RunHost {
       if (isLive(this.#phase)) {
         await seedRetry({ broker, ref: this.ref, runLog: this.#attempt.runLog, log }, signal);
       }
-      if (isLive(this.#phase)) await this.#pump.drain(signal);
+      if (isLive(this.#phase)) await unless(signal, this.#pump.drain(signal));
     } catch (error) {
       if (!this.#handing.signal.aborted || this.#gone.signal.aborted) throw error;
     }
@@ -234,25 +234,36 @@ export class RunHost {
     try {
       await unless(signal, this.#attempt.writer.closeText());
       // An accepted cancellation is never overridden by an outcome that was not written yet.
-      if (this.#phase.ending.kind !== "cancelled") await this.#pump.drain(signal);
+      if (this.#phase.ending.kind !== "cancelled") await unless(signal, this.#pump.drain(signal));
+      await unless(signal, this.#pump.stop());
+      await this.#end(this.#phase.ending, signal);
     } catch (error) {
       if (!this.#handing.signal.aborted || this.#gone.signal.aborted) throw error;
-      // NATS is away, and the worker must go: the next one ends the run.
+      // NATS is away, and the worker must go: the next one ends the run, or finds that it has ended.
       return this.#giveBack("shutdown");
     }
-    await this.#pump.stop();
-    await this.#end(this.#phase.ending);
   }
 
-  async #end(how: ending.Final): Promise<void> {
+  async #end(how: ending.Final, signal: AbortSignal): Promise<void> {
     const { claim, log } = this.#options;
     this.#enter({ kind: "finishing", ending: how, sealed: true });
-    const state = await this.#attempt.end(how, this.#gone.signal);
+    const state = await this.#confirmed(this.#attempt.end(how, signal));
     if (isFinished(state)) this.#enter({ kind: "ended", terminal: `run.${state.status}` });
     log.info({ terminal: state.status, seq: state.seq }, "the run has ended");
     await this.#snapshot();
     await this.#attempt.listed();
     await claim.ack();
+  }
+
+  /** Rejects when the worker must go and NATS has not confirmed it a little later. */
+  async #confirmed<T>(end: Promise<T>): Promise<T> {
+    const { signal } = this.#handing;
+    try {
+      return await unless(signal, end);
+    } catch (error) {
+      if (!signal.aborted || !(await within(HAND_BACK_MS, end))) throw error;
+      return end;
+    }
   }
 
   async #giveBack(why: string): Promise<void> {

@@ -88,6 +88,26 @@ describe("run.continue", () => {
     expect(told.length % 2).toBe(0);
   });
 
+  it("[EXE9] is not taken by a step that has ended without it", async () => {
+    const left = latch();
+    const agent = defineAgent({
+      name: unique("leaves"),
+      run: async (ctx) => {
+        await ctx.step("looks", async (step) => {
+          const next = step.inbox.next();
+          await Promise.race([next, ctx.step("beside", () => undefined)]);
+        });
+        left.open();
+        return (await ctx.inbox.next()).content;
+      },
+    });
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    await left.opened;
+    await say(ref, "one");
+    expect(reduced(ref, await ended(broker, ref)).output).toBe("one");
+  });
+
   it("[EXE8] of a paused run resumes it, in one message of the log", async () => {
     let executions = 0;
     const reached = latch();

@@ -180,4 +180,35 @@ describe("a worker that is told to go while NATS says nothing of its appends", (
     expect(reduced(ref, await ended(near.broker, ref)).output).toBe(2);
     proxy.close();
   }, 40_000);
+
+  it("[FIN6] goes, though the run's end is being stored", async () => {
+    const near = await hosted(defineAgent({ name: unique("other"), run: () => 0 }));
+    const proxy = await tcpProxy({ port: nats.port });
+    let deaf = false;
+    const filter = natsFilter(({ payload }) => {
+      const text = payload.toString();
+      const told = text.startsWith('{"stream":"TL_EV_') || text.includes("stream_msg_get_response");
+      return deaf && told ? "drop" : "pass";
+    });
+    proxy.tap(filter.tap);
+    const agent = defineAgent({
+      name: unique("ends"),
+      run: (ctx) => ctx.attempt,
+    });
+    const far = await startWorker(proxy.address, [agent], { graceMs: 0 });
+    // The end waits for the list, and is the next that is appended.
+    const { runs } = far.broker;
+    const put = runs.put.bind(runs);
+    runs.put = async (entry) => {
+      await put(entry);
+      deaf = true;
+    };
+    const ref = await startRun(near.broker, agent.name);
+    await ended(near.broker, ref);
+    const begun = performance.now();
+    await far.stop();
+    expect(performance.now() - begun).toBeLessThan(15_000);
+    await far.die();
+    proxy.close();
+  }, 40_000);
 });

@@ -197,6 +197,31 @@ describe("a step that fails", () => {
     ]);
     expect(messages.map((m) => m.text)).toEqual(["after 0", "after 1"]);
   });
+
+  it("[STEP1][STEP4] with one in it: each of its tries gives that one all of its own", async () => {
+    let calls = 0;
+    const agent = defineAgent({
+      name: unique("both"),
+      run: (ctx) =>
+        ctx.step(
+          "outer",
+          (outer) =>
+            outer.step(
+              "inner",
+              () => {
+                calls += 1;
+                if (calls < 4) throw busy(`call ${calls}`);
+                return calls;
+              },
+              { retries: 1, backoffMs: 1 },
+            ),
+          { retries: 1, backoffMs: 1 },
+        ),
+    });
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    expect(reduced(ref, await ended(broker, ref)).output).toBe(4);
+  });
 });
 
 describe("step.retry", () => {
