@@ -32,7 +32,7 @@ export interface Situation {
   readonly attempt: number;
   /** Id of this worker process. */
   readonly worker: string;
-  /** Has the agent's end come already? What it returned stands, and there is nothing left to interrupt. */
+  /** Has the agent's end come already? What it returned stands: there is nothing left to interrupt, and nobody to instruct. */
   readonly over: boolean;
   /** The agent waits for its inbox. */
   readonly inboxAwaited: boolean;
@@ -72,6 +72,10 @@ interface Judging {
 function effectOf(command: Command, stored: StoredCommand, judging: Judging): Reaction {
   const { state, situation, sender } = judging;
   const { streamSeq } = stored;
+  // Nobody would act on it: what the agent returned is the run's end, which is about to be written.
+  if (situation.over && needsAgent(command.type)) {
+    return answer(refused(sender, "not_allowed", { status: state.status }));
+  }
   switch (command.type) {
     case "run.cancel":
       return {
@@ -79,7 +83,6 @@ function effectOf(command: Command, stored: StoredCommand, judging: Judging): Re
         command: { ...sender, streamSeq, reason: command.payload.reason },
       };
     case "run.interrupt": {
-      if (situation.over) return answer(refused(sender, "not_allowed", { status: state.status }));
       const { reason, preserve_context: preserveContext = true } = command.payload;
       return { kind: "interrupt", request: { ...sender, streamSeq, reason, preserveContext } };
     }
@@ -104,6 +107,15 @@ function effectOf(command: Command, stored: StoredCommand, judging: Judging): Re
       // The table lets none of these through to a live run.
       return answer(refused(sender, "not_allowed", { status: state.status }));
   }
+}
+
+function needsAgent(type: Command["type"]): boolean {
+  return (
+    type === "run.interrupt" ||
+    type === "run.resume" ||
+    type === "run.continue" ||
+    type === "step.retry"
+  );
 }
 
 function continued(command: CommandOf<"run.continue">, judging: Judging): Reaction {

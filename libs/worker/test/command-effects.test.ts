@@ -100,6 +100,36 @@ describe("what a stored command does", () => {
     });
   });
 
+  it.each([
+    ["run.continue", { content: "x" }],
+    ["step.retry", { step_id: "s1" }],
+  ])(
+    "[EXE6] %s that finds the agent at its end is refused: nobody would act on it",
+    (type, payload) => {
+      const stored1 = stored(command(type, "c1", payload));
+      expect(reactTo(stored1, running, { over: true })).toMatchObject({
+        kind: "answer",
+        events: [
+          {
+            type: "command.rejected",
+            payload: { code: "not_allowed", current: { status: "running" } },
+          },
+        ],
+      });
+    },
+  );
+
+  it("[EXE6][EXE7] a paused run that fails at its deadline does not go on", () => {
+    const paused = stateOf({ type: "run.interrupted", payload: { preserve_context: true } });
+    for (const type of ["run.resume", "run.continue"]) {
+      const late = stored(command(type, "c1", type === "run.resume" ? {} : { content: "x" }));
+      expect(reactTo(late, paused, { over: true })).toMatchObject({
+        kind: "answer",
+        events: [{ type: "command.rejected", payload: { code: "not_allowed" } }],
+      });
+    }
+  });
+
   it("[EXE8] an instruction is queued, or seen at once, or resumes the run", () => {
     const say = stored(command("run.continue", "c1", { content: "x" }));
     const paused = stateOf({ type: "run.interrupted", payload: { preserve_context: true } });

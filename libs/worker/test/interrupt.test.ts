@@ -1,4 +1,4 @@
-import { type Broker, openBroker } from "@throughline/broker";
+import { type Broker, openBroker, type RunRef } from "@throughline/broker";
 import { eventually, natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { type Agent, defineAgent, defineTool, type StepScope } from "../src/index.ts";
@@ -67,6 +67,41 @@ function halting(given: (step: StepScope) => void, reached: () => void): Agent {
       return { first, second };
     },
   });
+}
+
+/** Works in steps until it is told to end, or at once; each execution is counted for its run. */
+function counting(over: { readonly waits?: boolean } = {}): {
+  readonly agent: Agent;
+  executed(ref: RunRef): number;
+} {
+  const counts = new Map<string, number>();
+  const agent = defineAgent({
+    name: unique("counting"),
+    run: async (ctx) => {
+      counts.set(ctx.run_id, (counts.get(ctx.run_id) ?? 0) + 1);
+      await ctx.step("works", async (step) => {
+        await step.message().write("at work");
+        if (over.waits) await step.inbox.next();
+      });
+      return "went on";
+    },
+  });
+  return { agent, executed: ({ run }) => counts.get(run) ?? 0 };
+}
+
+/** After the pause nothing is stored but what answers commands: an agent that ran on would write. */
+async function staysPaused(ref: RunRef, interrupt: string): Promise<void> {
+  expect((await answered(broker, ref, interrupt)).type).toBe("run.interrupted");
+  for (let n = 0; n < 3; n++) {
+    const { id } = await command(broker, ref, "run.interrupt");
+    expect(await answered(broker, ref, id)).toMatchObject({
+      type: "command.rejected",
+      payload: { code: "not_allowed", current: { status: "interrupted" } },
+    });
+  }
+  const events = await logOf(broker, ref);
+  const pause = events.findIndex((event) => event.type === "run.interrupted");
+  expect(typesOf(events.slice(pause + 1))).toEqual(Array(3).fill("command.rejected"));
 }
 
 describe("run.interrupt", () => {
@@ -330,15 +365,52 @@ describe("run.interrupt", () => {
   });
 
   it("[EXE5] before a worker takes the run up, pauses it before its agent is executed", async () => {
-    let executed = 0;
-    const agent = defineAgent({ name: unique("queued"), run: () => ++executed });
-    const ref = await startRun(broker, agent.name);
-    const { id } = await command(broker, ref, "run.interrupt");
+    const { agent, executed } = counting();
+    const refs = await Promise.all(Array.from({ length: 8 }, () => startRun(broker, agent.name)));
+    const ids = await Promise.all(refs.map((ref) => command(broker, ref, "run.interrupt")));
     await hosted(agent);
-    expect((await answered(broker, ref, id)).type).toBe("run.interrupted");
-    expect(executed).toBe(0);
-    await command(broker, ref, "run.resume");
-    expect(reduced(ref, await ended(broker, ref)).output).toBe(1);
+    await Promise.all(
+      refs.map(async (ref, index) => {
+        await staysPaused(ref, ids[index]?.id ?? "");
+        await command(broker, ref, "run.resume");
+        expect(reduced(ref, await ended(broker, ref)).output).toBe("went on");
+        // Only by the resumption: what was executed at any time before would have been counted too.
+        expect(executed(ref)).toBe(1);
+      }),
+    );
+  });
+
+  it("[EXE5] right after the start, pauses it wherever it meets the worker", async () => {
+    const { agent, executed } = counting({ waits: true });
+    await hosted(agent);
+    for (let ms = 0; ms <= 10; ms += 1) {
+      const ref = await startRun(broker, agent.name);
+      await new Promise((resolve) => setTimeout(resolve, ms));
+      await staysPaused(ref, (await command(broker, ref, "run.interrupt")).id);
+      const before = executed(ref);
+      await command(broker, ref, "run.resume");
+      await command(broker, ref, "run.continue", { payload: { content: "end" } });
+      expect(reduced(ref, await ended(broker, ref)).output).toBe("went on");
+      expect(executed(ref)).toBe(before + 1);
+    }
+  });
+
+  it("[EXE5][CMDW7] while no worker has the run, pauses it before the next one executes its agent", async () => {
+    const { agent, executed } = counting({ waits: true });
+    const first = await hosted(agent, "first");
+    const refs = await Promise.all(Array.from({ length: 4 }, () => startRun(broker, agent.name)));
+    await Promise.all(refs.map((ref) => logged(broker, ref, (e) => e.type === "step.started")));
+    await first.die();
+    const ids = await Promise.all(refs.map((ref) => command(broker, ref, "run.interrupt")));
+    await hosted(agent, "second");
+    await Promise.all(
+      refs.map(async (ref, index) => {
+        await staysPaused(ref, ids[index]?.id ?? "");
+        await command(broker, ref, "run.continue", { payload: { content: "end" } });
+        expect(reduced(ref, await ended(broker, ref)).output).toBe("went on");
+        expect(executed(ref)).toBe(2);
+      }),
+    );
   });
 
   it("[EXE6] that finds the agent at its end is refused, and the terminal stands", async () => {
