@@ -154,6 +154,19 @@ describe("a WebSocket connection", () => {
     expect(await client.untilClosed()).toMatchObject({ code: 4400 });
   });
 
+  test("[CON3] [C28] a command behind many invalid ones gets its answer", async () => {
+    const client = await stage.connected(edge);
+    const wrong = range(1, 30).map(() => freshId());
+    for (const id of wrong) {
+      client.send({ type: "subscribe", id, session_id: "s", payload: { from: "never" } });
+    }
+    expect(await client.ask({ type: "session.create", payload: {} })).toMatchObject({
+      type: "session.created",
+    });
+    const errors = client.frames.filter(({ type }) => type === "error");
+    expect(errors.map(({ id, code }) => [id, code])).toEqual(wrong.map((id) => [id, "invalid"]));
+  });
+
   test("[CON4] [C28] a frame over the limit closes with 1009 and a close frame; far over it, the node lives", async () => {
     const client = await stage.connected(edge);
     client.ws.send("x".repeat(513 * 1024));

@@ -118,6 +118,19 @@ describe("a connection's state", () => {
     ]);
   });
 
+  test("[CON3] commands that can be read and are wrong get their errors and never close; nor do they forgive", () => {
+    const wrong = (["invalid", "unknown_type"] as const).map((code): Happening => {
+      return { kind: "unreadable", frame: { code, message: "no", id: "w" } };
+    });
+    const many = Array.from({ length: 40 }, () => wrong).flat();
+    const { state, effects } = run(OPENED, ...many, subscribe("c", "s"));
+    expect(state.phase).toBe("open");
+    expect(sent(effects)).toHaveLength(80);
+    expect(effects.at(-1)).toMatchObject({ do: "attach" });
+    const between = Array.from({ length: MAX_STRIKES }, () => [unreadable, ...wrong]).flat();
+    expect(run(OPENED, ...between).state.phase).toBe("closed");
+  });
+
   test("[CON7] commands on their way are bounded; an answer makes room", () => {
     const start = (id: string): Happening =>
       command({ type: "run.start", id, session_id: "s", payload: {} });

@@ -33,7 +33,7 @@ interface Serving {
   readonly made: number;
   /** Commands on their way. */
   readonly pending: number;
-  /** Unreadable frames, less the readable ones since. */
+  /** Malformed frames, less the commands since. */
   readonly strikes: number;
 }
 
@@ -82,7 +82,7 @@ export interface Step {
 
 /** Commands of one connection on their way at once; a client that sends more than this ahead is not waiting for answers. */
 export const MAX_PENDING = 64;
-/** Unreadable frames in excess of readable ones after which the connection is closed with 4400. */
+/** Malformed frames in excess of commands after which the connection is closed with 4400. */
 export const MAX_STRIKES = 8;
 
 export const OPENED: ConnectionState = {
@@ -158,8 +158,11 @@ function onCommand(state: Open, command: Command): Step {
 }
 
 function onUnreadable(state: Open, frame: FrameFault): Step {
-  const strikes = state.strikes + 1;
   const error = send({ type: "error", ...frame });
+  // A command that could be read and is wrong is a fault of one command: closed for it, the client
+  // would lose the answers to those behind it.
+  if (frame.code !== "malformed") return stay(state, error);
+  const strikes = state.strikes + 1;
   if (strikes < MAX_STRIKES) return stay({ ...state, strikes }, error);
   return {
     state: CLOSED,
