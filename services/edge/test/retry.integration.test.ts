@@ -54,6 +54,16 @@ async function queuedPayload({ session, run }: RunRef): Promise<unknown> {
   return event?.payload;
 }
 
+/** What the streams' own retention does to what is old. */
+async function expire(ref: RunRef, what: "events" | "snapshot"): Promise<void> {
+  const path = `*.acme.${ref.session}.${ref.run}`;
+  const [name, filter] =
+    what === "events" ? ["TL_EV", `tl.ev.${path}.>`] : ["TL_SN", `tl.sn.${path}`];
+  const shard = stage.broker.shardOf(ref.session);
+  const { purged } = await stage.broker.jsm.streams.purge(`${name}_${shard}`, { filter });
+  if (what === "events") expect(purged).toBeGreaterThan(0);
+}
+
 const retry = (ref: RunRef, id: string, more: object = {}): { type: string; id: string } => ({
   type: "run.retry",
   id,
@@ -129,14 +139,48 @@ describe("a finished run once more", () => {
     await append(completed);
     const queued = await stage.broker.events.queued(ref);
     await stage.snapshot(ref, await stage.writer(ref, queued?.epoch ?? "", 0));
-    const stream = `TL_EV_${stage.broker.shardOf(ref.session)}`;
-    await stage.broker.jsm.streams.purge(stream, {
-      filter: `tl.ev.*.acme.${ref.session}.${ref.run}.>`,
-    });
+    await expire(ref, "events");
     const client = await stage.connected(other);
     const answer = await client.ask(retry(ref, freshId(), { from_step: "stp_1" }));
     expect(answer).toMatchObject({ type: "command.accepted" });
     const again = { ...ref, run: answer.run_id ?? "" };
     expect(await queuedPayload(again)).toMatchObject({ input: { n: 1 } });
+  });
+
+  test("[RETRY5] [C21] an id that was used is judged by what it started, whatever else the command names", async () => {
+    const { ref, append } = await begun();
+    const client = await stage.connected(edge);
+    const conflict = { type: "command.rejected", code: "idempotency_conflict" };
+    await append(completed);
+    const id = freshId();
+    const { run_id } = await client.ask(retry(ref, id, { from_step: "stp_1" }));
+    expect(await client.ask(retry(ref, id, { from_step: "stp_9" }))).toMatchObject(conflict);
+    expect(await client.ask(retry(ref, id))).toMatchObject(conflict);
+    // Neither a run that is not there nor one that goes on is looked at.
+    for (const run of ["run_unknown", run_id ?? ""]) {
+      expect(await client.ask(retry({ ...ref, run }, id))).toMatchObject(conflict);
+    }
+    const start = { type: "run.start", id: freshId(), session_id: ref.session, payload };
+    await client.ask(start);
+    expect(await client.ask(retry(ref, start.id))).toMatchObject(conflict);
+  });
+
+  test("[RETRY5] [EXEC2] sent again when nothing is left of the old run, and of the new one its last state, it is a duplicate", async () => {
+    const { ref, append } = await begun();
+    await append(completed);
+    const client = await stage.connected(edge);
+    const id = freshId();
+    const again = retry(ref, id, { from_step: "stp_1" });
+    const { run_id: run = "" } = await client.ask(again);
+    await expire(ref, "events");
+    await expire(ref, "snapshot");
+    const duplicate = { type: "command.accepted", run_id: run, duplicate: true };
+    expect(await client.ask(again)).toMatchObject(duplicate);
+    const fresh = { ...ref, run };
+    const queued = await stage.broker.events.queued(fresh);
+    await stage.snapshot(fresh, await stage.writer(fresh, queued?.epoch ?? "", 0));
+    await expire(fresh, "events");
+    expect(await client.ask(again)).toMatchObject(duplicate);
+    expect(await client.ask(retry(ref, id))).toMatchObject({ code: "idempotency_conflict" });
   });
 });

@@ -59,7 +59,7 @@ export async function storeRun(
     return refusal("too_large", "tools, options and attachments are too large for one event");
   }
   const { agent, retry_of } = payload;
-  const started = await services.events.start({
+  const start = await services.events.start({
     ref,
     agent,
     user,
@@ -68,14 +68,18 @@ export async function storeRun(
     deadline,
     payload: queued,
   });
-  if (started.outcome === "conflict") return conflict();
-  if (started.outcome === "stored") {
+  if (start.outcome === "conflict") return conflict();
+  if (start.outcome === "stored") {
     const entry = { ...ref, agent, status: "queued", by: user, queued_at: now } as const;
     await noteRun(services, retry_of === undefined ? entry : { ...entry, retry_of });
   }
-  const cursor = formatCursor({ seq: 0, streamSeq: 0, tag: cursorTag(ref.run, started.epoch) });
-  const duplicate = started.outcome === "duplicate";
-  return { ok: true, kind: "started", run: ref.run, duplicate, cursor };
+  return started(ref.run, start.epoch, start.outcome === "duplicate");
+}
+
+/** The run is stored; `duplicate`: by an earlier sending of the command. */
+export function started(run: string, epoch: string, duplicate: boolean): Outcome {
+  const cursor = formatCursor({ seq: 0, streamSeq: 0, tag: cursorTag(run, epoch) });
+  return { ok: true, kind: "started", run, duplicate, cursor };
 }
 
 /** An index that does not answer must not hold up a start that is stored. */
