@@ -8,6 +8,7 @@ import type { Inbox, Instruction } from "./agent.ts";
 import { handled } from "./agent-lane.ts";
 import { AgentError } from "./failure.ts";
 import type { CallSite, ScopeRun } from "./scope-run.ts";
+import { unless } from "./within.ts";
 
 const PREFIX = "@inbox/";
 
@@ -30,9 +31,12 @@ export function inboxOf(run: ScopeRun, { place, stepId }: CallSite): Inbox {
     const refusal = run.lane.refusal();
     if (refusal) return refusal;
     const key = nextKey();
-    const state = run.ledger.state;
-    const before = run.taken.at(key, state);
-    if (before) return before.flatMap((index) => itemsAt(state, index));
+    const before = run.taken.at(key, run.ledger.state);
+    if (before) return before.flatMap((index) => itemsAt(run.ledger.state, index));
+    // What was accepted may still be on its way here, and this may be the agent's last look.
+    await unless(run.signal, run.drainCommands());
+    const { state } = run.ledger;
+    mustRun(state, stepId);
     const fresh = run.taken.reserve(state, stepId);
     await remember(key, fresh);
     return fresh.flatMap((index) => itemsAt(state, index));
@@ -54,10 +58,7 @@ export function inboxOf(run: ScopeRun, { place, stepId }: CallSite): Inbox {
 
 async function waited(run: ScopeRun, stepId: string | undefined): Promise<number> {
   const look = (state: RunState): number | undefined => {
-    // Left behind by its step, it would take what nobody is given then.
-    if (stepId !== undefined && !isRunning(state, stepId)) {
-      throw new AgentError("step_ended", "the step has ended that waited for its inbox");
-    }
+    mustRun(state, stepId);
     return run.taken.reserve(state, stepId, 1)[0];
   };
   const there = look(run.ledger.state);
@@ -67,6 +68,13 @@ async function waited(run: ScopeRun, stepId: string | undefined): Promise<number
     return await run.ledger.until(look, run.signal);
   } finally {
     over();
+  }
+}
+
+/** Left behind by its step, a look would take what nobody is given then. */
+function mustRun(state: RunState, stepId: string | undefined): void {
+  if (stepId !== undefined && !isRunning(state, stepId)) {
+    throw new AgentError("step_ended", "the step has ended that waited for its inbox");
   }
 }
 

@@ -1,5 +1,5 @@
 import { type Broker, openBroker } from "@throughline/broker";
-import { type NatsServer, startNats } from "@throughline/testkit";
+import { natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { type Agent, defineAgent, type Instruction } from "../src/index.ts";
 import {
@@ -163,6 +163,58 @@ describe("run.continue", () => {
     const { output } = reduced(ref, await ended(broker, ref));
     expect(output).toEqual(["one", [], [], ["late"]]);
     expect(executed[1]).toEqual(executed[0]);
+  });
+
+  it("[EXE11] that was accepted before the agent looks is found, even if its worker has not heard of it", async () => {
+    const agent = defineAgent({
+      name: unique("last-look"),
+      run: async (ctx) => {
+        // Stored before the look; its live copy never comes.
+        const ref = { tenant: "acme", session: ctx.session_id, run: ctx.run_id };
+        await say(ref, "one more thing");
+        const atRun = texts(await ctx.inbox.take());
+        await say(ref, "and another");
+        return [atRun, await ctx.step("look", async (step) => texts(await step.inbox.take()))];
+      },
+    });
+    const proxy = await tcpProxy({ port: nats.port });
+    const filter = natsFilter((m) => (m.subject.startsWith("tl.cl.") ? "drop" : "pass"));
+    proxy.tap(filter.tap);
+    const worker = await startWorker(proxy.address, [agent]);
+    const ref = await startRun(broker, agent.name);
+    const { output } = reduced(ref, await ended(broker, ref));
+    expect(output).toEqual([["one more thing"], ["and another"]]);
+    expect(filter.dropped).toBe(2);
+    await worker.stop();
+    await worker.die();
+    proxy.close();
+  });
+
+  it("[EXE6] that comes after the agent's end is refused, and not left in the inbox", async () => {
+    const ids: string[] = [];
+    const agent = defineAgent({
+      name: unique("ending"),
+      run: async (ctx) => {
+        const ref = { tenant: "acme", session: ctx.session_id, run: ctx.run_id };
+        await ctx.inbox.take();
+        ids.push((await say(ref, "too late")).id);
+        return "done";
+      },
+    });
+    const proxy = await tcpProxy({ port: nats.port });
+    const filter = natsFilter((m) => (m.subject.startsWith("tl.cl.") ? "drop" : "pass"));
+    proxy.tap(filter.tap);
+    const worker = await startWorker(proxy.address, [agent]);
+    const ref = await startRun(broker, agent.name);
+    const events = await ended(broker, ref);
+    expect(events.slice(-2)).toMatchObject([
+      { type: "command.rejected", reply_to: ids[0], payload: { code: "not_allowed" } },
+      { type: "run.completed" },
+    ]);
+    expect(reduced(ref, events).inbox).toEqual([]);
+    await worker.stop();
+    await worker.die();
+    proxy.close();
   });
 
   it("[EXE9] a step that is done again takes again what it had taken", async () => {

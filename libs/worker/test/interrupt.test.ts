@@ -72,7 +72,7 @@ function halting(given: (step: StepScope) => void, reached: () => void): Agent {
 /** Works in steps until it is told to end, or at once; each execution is counted for its run. */
 function counting(over: { readonly waits?: boolean } = {}): {
   readonly agent: Agent;
-  executed(ref: RunRef): number;
+  readonly executed: (ref: RunRef) => number;
 } {
   const counts = new Map<string, number>();
   const agent = defineAgent({
