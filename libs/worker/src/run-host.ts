@@ -154,6 +154,8 @@ export class RunHost {
     const before = this.#attempt.state;
     // NATS may be away, and the worker shutting down: what is not begun can be handed back at any time.
     const signal = AbortSignal.any([this.#gone.signal, this.#handing.signal]);
+    // The first turn: no command is judged by a run that has a part of its copies.
+    const seeded = handled(this.#pump.between(() => this.#seed(signal)));
     try {
       await unless(signal, this.#first);
       if (this.#draining && this.#phase.kind === "paused") this.handBack();
@@ -162,14 +164,18 @@ export class RunHost {
         const text = `${before.idle_attempts} attempts in a row ended without getting further`;
         this.#stop(ending.failed("too_many_attempts", text));
       }
-      const { broker, log } = this.#options;
-      if (isLive(this.#phase)) {
-        await seedRetry({ broker, ref: this.ref, runLog: this.#attempt.runLog, log }, signal);
-      }
+      await unless(signal, seeded);
       if (isLive(this.#phase)) await unless(signal, this.#pump.drain(signal));
     } catch (error) {
       if (!this.#handing.signal.aborted || this.#gone.signal.aborted) throw error;
     }
+  }
+
+  async #seed(signal: AbortSignal): Promise<void> {
+    const { broker, log } = this.#options;
+    await this.#first;
+    if (!isLive(this.#phase)) return;
+    await seedRetry({ broker, ref: this.ref, runLog: this.#attempt.runLog, log }, signal);
   }
 
   async #execute(phase: Phase & { readonly kind: "running" }): Promise<void> {

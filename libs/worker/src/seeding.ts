@@ -31,10 +31,10 @@ export async function seedRetry(options: SeedingOptions, signal: AbortSignal): P
       "the run to be repeated is not kept: this one begins at nothing",
     );
   }
-  const there = new Set(state.steps.map(({ step_id }) => step_id));
+  const there = new Map(state.steps.map(({ step_id, status }) => [step_id, status]));
   const events = (old ? seedEvents(old.state, state.from_step) : []).filter(
-    ({ step_id, type }) =>
-      type === "step.completed" || step_id === undefined || !there.has(step_id),
+    ({ step_id = "", type }) =>
+      !there.has(step_id) || (type === "step.completed" && there.get(step_id) !== "completed"),
   );
   for (let at = 0; at < events.length; at += PORTION) {
     await runLog.appendAll(events.slice(at, at + PORTION));

@@ -7,12 +7,14 @@ import {
   resolve,
 } from "@throughline/broker";
 import type { RunState } from "@throughline/protocol";
-import { eventually, type NatsServer, startNats } from "@throughline/testkit";
+import { eventually, natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { type Agent, AgentError, defineAgent } from "../src/index.ts";
 import { seedEvents } from "../src/retry-seed.ts";
 import { stateOf, stepCompleted, stepStarted } from "./events.ts";
 import {
+  answered,
+  command,
   ended,
   freshRef,
   latch,
@@ -205,6 +207,74 @@ describe("a repetition", () => {
     expect(keys("s4")).toEqual(["one#1", "two#1/a#1"]);
     expect(keys("s2")).toEqual(["one#1"]);
     expect(keys("s1")).toEqual([]);
+  });
+
+  it("[PAST1] has each copy once, though a worker dies between two messages of them", async () => {
+    const names = Array.from({ length: 60 }, (_, index) => `step${index}`);
+    const agent = defineAgent({
+      name: unique("long"),
+      run: async (ctx) => {
+        for (const name of names) await ctx.step(name, () => "y".repeat(20_000));
+      },
+    });
+    const before = await hosted(agent);
+    const old = await startRun(broker, agent.name);
+    await ended(broker, old);
+    await before.stop();
+    const proxy = await tcpProxy({ port: nats.port });
+    let deaf = false;
+    const filter = natsFilter(({ payload }) =>
+      deaf && payload.toString().startsWith('{"stream":"TL_EV_') ? "drop" : "pass",
+    );
+    proxy.tap(filter.tap);
+    const first = await startWorker(proxy.address, [agent]);
+    const { snapshots } = first.broker;
+    const read = snapshots.read.bind(snapshots);
+    snapshots.read = async (...asked) => {
+      const snapshot = await read(...asked);
+      deaf = true;
+      return snapshot;
+    };
+    const ref = await startRun(broker, agent.name, {
+      ref: inSession(old.session),
+      queued: { retry_of: old.run },
+    });
+    await logged(broker, ref, (event) => event.type === "step.completed");
+    await first.die();
+    await hosted(agent);
+    const events = await ended(broker, ref);
+    expect(typesOf(events)).toContain("run.resumed");
+    expect(typesOf(events).filter((type) => type === "step.completed")).toHaveLength(names.length);
+    await first.stop();
+    proxy.close();
+  });
+
+  it("[PAST1] has its copies before a command is judged", async () => {
+    const agent = defineAgent({ name: unique("short"), run: (ctx) => ctx.step("a", () => 1) });
+    const worker = await hosted(agent);
+    const old = await startRun(broker, agent.name);
+    await ended(broker, old);
+    const asked = latch();
+    const goOn = latch();
+    const { snapshots } = worker.broker;
+    const read = snapshots.read.bind(snapshots);
+    snapshots.read = async (...about) => {
+      asked.open();
+      await goOn.opened;
+      return read(...about);
+    };
+    const ref = await startRun(broker, agent.name, {
+      ref: inSession(old.session),
+      queued: { retry_of: old.run },
+    });
+    await asked.opened;
+    const { id } = await command(broker, ref, "run.interrupt");
+    goOn.open();
+    await answered(broker, ref, id);
+    await command(broker, ref, "run.resume");
+    const types = typesOf(await ended(broker, ref));
+    expect(types.indexOf("memory.updated")).toBeLessThan(types.indexOf("run.interrupted"));
+    expect(types.filter((type) => type === "step.started")).toHaveLength(1);
   });
 });
 
