@@ -17,6 +17,8 @@ export default defineConfig({
       ...(process.env["SOAK"] ? [] : ["**/*.soak.test.ts"]),
     ],
     pool: "forks",
+    // Most tests wait for a server most of the time; by default a machine with two cores runs one file at a time.
+    maxWorkers: 2,
     testTimeout: 30_000,
     hookTimeout: 60_000,
   },
