@@ -148,12 +148,16 @@ export class EventLog {
     return fromStored(raw);
   }
 
-  /** Where the shard's stream ends now, as its leader says. */
+  /** Where the shard's stream ends now, as its leader says. Rejects with BrokerUnavailable. */
   async head(ref: SessionRef): Promise<Head> {
     this.#broker.assertUp();
     const stream = streamName.events(this.#broker.shardOf(ref.session));
-    const { state, created } = await this.#broker.jsm.streams.info(stream);
-    return { streamSeq: state.last_seq, epoch: String(created) };
+    try {
+      const { state, created } = await this.#broker.jsm.streams.info(stream);
+      return { streamSeq: state.last_seq, epoch: String(created) };
+    } catch (cause) {
+      throw new BrokerUnavailable(`the leader of ${stream} does not say where it ends`, { cause });
+    }
   }
 
   /** The runs of the session of which anything is stored now, as the stream's leader says; in no order. Rejects with BrokerUnavailable. */

@@ -197,6 +197,30 @@ describe("commands", () => {
   });
 });
 
+test("[READ5] a stream whose leader does not answer is BrokerUnavailable, by whatever question", async () => {
+  const own = await startNats();
+  const broker = await openBroker({ servers: [own.url], name: "c", shards: 1 });
+  const ref = freshRun();
+  await startRun(broker, ref);
+  await broker.jsm.streams.delete(streamName.events(0));
+  const { events } = broker;
+  const run = { kind: "run", ...ref } as const;
+  for (const ask of [
+    () => events.head(ref),
+    () => events.runs(ref),
+    () => events.last(run, "leader"),
+    () => events.last(run, "replica"),
+    () => events.read(run, 0),
+    () => events.queued(ref),
+    () => events.at(ref, 1),
+    () => startRun(broker, freshRun()),
+  ]) {
+    await expect(ask()).rejects.toThrow(BrokerUnavailable);
+  }
+  await broker.close();
+  await own.dispose();
+});
+
 describe("set-up", () => {
   test("[SET1] again and by ten at once it is the same; ages change only where that is asked for", async () => {
     const age = async (): Promise<number> =>
