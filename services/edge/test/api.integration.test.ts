@@ -97,6 +97,19 @@ describe("sessions", () => {
     }
   });
 
+  test("[HTTP6] [INV7] of very many runs the newest 256, however many are asked for, and that there are more", async () => {
+    const session = await create("ann");
+    const entry = { tenant: "acme", session, agent: "echo", by: "ann", status: "queued" } as const;
+    const names = Array.from({ length: 260 }, (_, i) => `run_${i}`);
+    await Promise.all(
+      names.map((run, i) => stage.broker.runs.put({ ...entry, run, queued_at: i + 1 })),
+    );
+    const { body } = await as("ann", other).get(`/v1/sessions/${session}?limit=1000`);
+    const listed = (body.runs as { run_id: string }[]).map((each) => each.run_id);
+    expect(listed).toEqual(names.toReversed().slice(0, 256));
+    expect(body.more).toBe(true);
+  });
+
   test("[HTTP6] the record with its runs, newest first, as the index says", async () => {
     const session = await create("ann", { title: "one", options: { model: "m1" } });
     const runs: string[] = [];

@@ -8,6 +8,8 @@ import { limitOf, permitted } from "./visible.ts";
 
 const PAGE = { usual: 50, most: 200 } as const;
 const RUNS = { usual: 100, most: 1_000 } as const;
+/** So many runs one answer has, whatever was asked for: a session may have thousands. */
+const RUNS_GIVEN = 256;
 
 /** GET /v1/sessions: those that the user owns or is a member of, newest first. */
 export async function getSessions(
@@ -40,7 +42,7 @@ export async function getSession(
   const found = await permitted(services, principal, "read", request.params[0]);
   if ("status" in found) return found;
   const { session, record } = found;
-  const { limit } = limited;
+  const limit = Math.min(limited.limit, RUNS_GIVEN);
   // One more than asked for tells whether there are more.
   const runs = await services.runs.list({ tenant: principal.tenant, session }, limit + 1);
   return json(200, {
