@@ -13,7 +13,8 @@ export const ERROR_CODES = {
   malformed: {
     status: 400,
     retry: false,
-    summary: "Not a JSON object with a `type` and a valid `id`.",
+    summary:
+      "Not a JSON object with a `type` and a valid `id`; or a connect request for another protocol.",
   },
   unknown_type: { status: 400, retry: false, summary: "No command has this `type`." },
   invalid: {
@@ -37,6 +38,12 @@ export const ERROR_CODES = {
     retry: false,
     summary: "No such session, run, step, request or artifact, or none that this user may see.",
   },
+  method_not_allowed: {
+    status: 405,
+    retry: false,
+    summary: "The path does not take this HTTP method; `Allow` says which.",
+  },
+  upgrade_required: { status: 426, retry: false, summary: "The path takes WebSockets only." },
   already_subscribed: {
     status: 409,
     retry: false,

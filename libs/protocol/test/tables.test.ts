@@ -58,7 +58,7 @@ describe("close codes", () => {
 describe("error codes", () => {
   it.each(Object.entries(ERROR_CODES))("[TAB2] %s: status and retry agree", (_, row) => {
     expect(row.retry).toBe(row.status === 429 || row.status >= 500);
-    expect([400, 401, 403, 404, 409, 413, 422, 429, 500, 503]).toContain(row.status);
+    expect([400, 401, 403, 404, 405, 409, 413, 422, 426, 429, 500, 503]).toContain(row.status);
     expect(row.summary).toMatch(/\.$/);
   });
 

@@ -423,8 +423,13 @@ describe("over HTTP", () => {
     expect(proxied).toMatchObject({ status: 403, body: { code: "forbidden" } });
     const wrong = await fetch(url(edge, "/v1/sessions"), { method: "DELETE", headers: auth });
     expect([wrong.status, wrong.headers.get("allow")]).toEqual([405, "POST, GET"]);
+    expect(await wrong.json()).toMatchObject({ status: 405, code: "method_not_allowed" });
     const connect = await fetch(url(edge, "/v1/connect"), { headers: auth });
     expect([connect.status, connect.headers.get("upgrade")]).toEqual([426, "websocket"]);
+    expect(await connect.json()).toMatchObject({ status: 426, code: "upgrade_required" });
+    const stream = { ...auth, accept: "text/event-stream" };
+    const events = await fetch(url(edge, "/v1/sessions/s/events"), { headers: stream });
+    expect([events.status, await events.json()]).toMatchObject([422, { code: "invalid" }]);
   });
 
   test("[HTTP4] a body over the limit is refused, one given up half-way leaves nothing, and the node lives", async () => {

@@ -48,7 +48,11 @@ describe("a WebSocket connection", () => {
     const refusal = await other.until(() => other.refusal, "a refusal");
     expect(refusal.status).toBe(400);
     expect(refusal.headers["content-type"]).toBe("application/problem+json");
-    expect(refusal.body).toContain("throughline.v1");
+    expect(JSON.parse(refusal.body)).toMatchObject({
+      status: 400,
+      code: "malformed",
+      detail: expect.stringContaining("throughline.v1") as string,
+    });
   });
 
   test("[AUTH1] [AUTH3] without credentials 401; from a web page of elsewhere 403; the token is in neither", async () => {

@@ -18,7 +18,7 @@ export async function getEvents(
   request: HttpRequest,
 ): Promise<Reply> {
   if (request.headers.get("accept")?.includes("text/event-stream")) {
-    return problem("invalid", "this node serves events as JSON pages only", { status: 406 });
+    return problem("invalid", "this node serves events as JSON pages only");
   }
   const query = readQuery(request.query);
   if (!query.ok) return problem("invalid", query.message);

@@ -35,7 +35,7 @@ export function apiRoutes(services: ApiServices): Route[] {
     handle: (principal, request) => answered(services, principal, request, handle),
   }));
   const headers = { Upgrade: "websocket", Connection: "Upgrade" };
-  const upgradeOnly = problem("invalid", "this path takes WebSockets", { status: 426, headers });
+  const upgradeOnly = problem("upgrade_required", "this path takes WebSockets", { headers });
   const connect = { method: "get", pattern: "/v1/connect" } as const;
   return [
     ...routes,

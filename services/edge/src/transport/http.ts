@@ -49,7 +49,7 @@ export function serveRoutes(app: UwsApp, routes: readonly Route[], options: Http
     const allow = own.map((route) => route.method.toUpperCase()).join(", ");
     app.any(pattern, (res) => {
       const message = `this path takes ${allow}`;
-      refuse(res, problem("invalid", message, { status: 405, headers: { Allow: allow } }));
+      refuse(res, problem("method_not_allowed", message, { headers: { Allow: allow } }));
     });
   }
   app.any("/*", (res) => refuse(res, problem("not_found", "there is no such path")));

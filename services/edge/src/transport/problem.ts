@@ -18,18 +18,17 @@ export function jsonText(status: number, body: string | Uint8Array): Reply {
   return { status, headers: { "Content-Type": JSON_TYPE, "Cache-Control": "no-store" }, body };
 }
 
-/** An RFC 9457 problem with our code; its status is the table's unless a transport rule says otherwise. */
+/** An RFC 9457 problem with our code and the status that the table gives it. */
 export function problem(
   code: ErrorCode,
   detail: string,
   more: {
     readonly retryAfterMs?: number;
     readonly current?: unknown;
-    readonly status?: number;
     readonly headers?: Readonly<Record<string, string>>;
   } = {},
 ): Reply {
-  const status = more.status ?? ERROR_CODES[code].status;
+  const { status } = ERROR_CODES[code];
   const { retryAfterMs, current } = more;
   const retry = retryAfterMs === undefined ? {} : { retry_after_ms: retryAfterMs };
   return {

@@ -134,7 +134,7 @@ async function negotiate(
   try {
     const handshake = readHandshake(head);
     if (!handshake.ok) {
-      response.refuse(problem("invalid", handshake.message, { status: 400 }));
+      response.refuse(problem("malformed", handshake.message));
       return;
     }
     const decision = await decide(head, handshake, options);
