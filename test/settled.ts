@@ -18,7 +18,9 @@ export function settled(state: RunState): unknown {
     error: state.error,
     stopped: state.stopped,
     app: state.app,
-    memory: state.memory,
+    memory: Object.fromEntries(
+      Object.entries(state.memory).map(([key, value]) => [key, withoutSeq(value)]),
+    ),
     usage: state.usage,
     messages: state.messages
       .filter(({ status }) => status !== "superseded")
@@ -26,7 +28,7 @@ export function settled(state: RunState): unknown {
     steps: state.steps
       .filter(({ status }) => status !== "superseded")
       .map((step) => ({
-        ...without(step, "step_id"),
+        ...without(step, "step_id", "started_seq"),
         parent_step_id: place(step.parent_step_id),
       })),
     tool_calls: state.tool_calls.map((call) => ({
@@ -34,7 +36,7 @@ export function settled(state: RunState): unknown {
       step_id: place(call.step_id),
     })),
     approvals: state.approvals.map((approval) => ({
-      ...without(approval, "approval_id", "event_id", "expires_at"),
+      ...without(approval, "approval_id", "event_id", "expires_at", "outcome_seq"),
       step_id: place(approval.step_id),
     })),
     inputs: state.inputs.map((input) => ({
@@ -44,6 +46,13 @@ export function settled(state: RunState): unknown {
     inbox: state.inbox.map((item) => without(item, "event_id")),
     artifacts: state.artifacts,
   };
+}
+
+/** A look into the inbox remembers the event after which it looked. */
+function withoutSeq(value: unknown): unknown {
+  return typeof value === "object" && value !== null && "after" in value
+    ? without(value, "after")
+    : value;
 }
 
 function without(thing: object, ...names: readonly string[]): Record<string, unknown> {

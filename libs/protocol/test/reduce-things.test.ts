@@ -30,8 +30,8 @@ describe("steps and things that are done again", () => {
     });
     const again = after(failed, step("a"));
     expect(again.steps).toEqual([
-      { step_id: "a", name: "a", key: "run/a#0", status: "running" },
-      { step_id: "b", name: "b", key: "run/b#0", status: "running" },
+      { step_id: "a", name: "a", key: "run/a#0", status: "running", started_seq: 6 },
+      { step_id: "b", name: "b", key: "run/b#0", status: "running", started_seq: 4 },
     ]);
 
     const call = after(

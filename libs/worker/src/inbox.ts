@@ -3,7 +3,7 @@
  * the place of the look (so that `run`, executed again, finds there what it found before) and, inside of
  * steps, by the try: a step that is done again takes again.
  */
-import type { InboxItem, RunState } from "@throughline/protocol";
+import type { InboxItem, NewEvent, RunState } from "@throughline/protocol";
 import type { Inbox, Instruction } from "./agent.ts";
 import { handled } from "./agent-lane.ts";
 import { AgentError } from "./failure.ts";
@@ -11,6 +11,36 @@ import type { CallSite, ScopeRun } from "./scope-run.ts";
 import { unless } from "./within.ts";
 
 const PREFIX = "@inbox/";
+
+/** A look that was remembered: by the run itself, or by a step. */
+export interface Look {
+  readonly key: string;
+  readonly stepId: string | undefined;
+  /** Indexes in the inbox. */
+  readonly taken: readonly number[];
+  /** The event after which it looked; unknown of one that an older worker has remembered. */
+  readonly after: number | undefined;
+}
+
+/** All that a run has remembered. */
+export function looksOf(state: RunState): readonly Look[] {
+  return Object.entries(state.memory).flatMap(([key, value]) => {
+    if (!key.startsWith(PREFIX)) return [];
+    const by = key.slice(PREFIX.length, key.lastIndexOf("#"));
+    const taken = indexes(value);
+    return [{ key, stepId: by === "" ? undefined : by, taken, after: lookedAfter(value) }];
+  });
+}
+
+/** The same look in a copy of the step that took. */
+export function lookCopy({ key, taken }: Look, stepId: string | undefined): NewEvent {
+  const n = key.slice(key.lastIndexOf("#"));
+  return {
+    type: "memory.updated",
+    ...(stepId === undefined ? {} : { step_id: stepId }),
+    payload: { key: `${PREFIX}${stepId ?? ""}${n}`, value: { taken, after: 0 } },
+  };
+}
 
 export function inboxOf(run: ScopeRun, { place, stepId }: CallSite): Inbox {
   const nextKey = (): string => {
@@ -23,7 +53,7 @@ export function inboxOf(run: ScopeRun, { place, stepId }: CallSite): Inbox {
     await run.lane.append({
       type: "memory.updated",
       ...within,
-      payload: { key, value: taken },
+      payload: { key, value: { taken, after: run.ledger.state.seq } },
     });
   };
 
@@ -115,19 +145,25 @@ function isRunning(state: RunState, stepId: string): boolean {
 
 function takenIndexes(state: RunState): Set<number> {
   const taken = new Set<number>();
-  for (const [key, value] of Object.entries(state.memory)) {
-    if (!key.startsWith(PREFIX)) continue;
-    const by = key.slice(PREFIX.length, key.lastIndexOf("#"));
-    if (!counts(state, by === "" ? undefined : by)) continue;
-    for (const index of indexes(value)) taken.add(index);
+  for (const look of looksOf(state)) {
+    if (!counts(state, look.stepId)) continue;
+    for (const index of look.taken) taken.add(index);
   }
   return taken;
 }
 
+/** `{taken, after}`; older workers have remembered the bare list. */
 function indexes(value: unknown): readonly number[] {
-  return Array.isArray(value)
-    ? value.filter((index): index is number => Number.isInteger(index))
+  const list: unknown =
+    typeof value === "object" && value !== null && "taken" in value ? value.taken : value;
+  return Array.isArray(list)
+    ? list.filter((index): index is number => Number.isInteger(index))
     : [];
+}
+
+function lookedAfter(value: unknown): number | undefined {
+  if (typeof value !== "object" || value === null || !("after" in value)) return undefined;
+  return typeof value.after === "number" ? value.after : undefined;
 }
 
 function itemsAt(state: RunState, index: number): Instruction[] {

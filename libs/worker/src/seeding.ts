@@ -1,5 +1,6 @@
 /** Gives a repetition of a finished run what was completed there, before its agent is executed. */
 import type { Broker, RunRef } from "@throughline/broker";
+import type { NewEvent, RunState } from "@throughline/protocol";
 import { finishedRun, patiently } from "./finished-run.ts";
 import type { Log } from "./log.ts";
 import { SEEDED, seedEvents } from "./retry-seed.ts";
@@ -12,7 +13,7 @@ export interface SeedingOptions {
   readonly log: Log;
 }
 
-/** Events of one append: with the outputs inline, a message holds at least so many. */
+/** Events of one append: with the outputs inline, a message holds at least so many. Even: beginnings and ends come in pairs. */
 const PORTION = 50;
 
 /**
@@ -31,16 +32,51 @@ export async function seedRetry(options: SeedingOptions, signal: AbortSignal): P
       "the run to be repeated is not kept: this one begins at nothing",
     );
   }
-  const there = new Map(state.steps.map(({ step_id, status }) => [step_id, status]));
-  const events = (old ? seedEvents(old.state, state.from_step) : []).filter(
-    ({ step_id = "", type }) =>
-      !there.has(step_id) || (type === "step.completed" && there.get(step_id) !== "completed"),
-  );
+  const events = old ? missing(state, seedEvents(old.state, state.from_step)) : [];
   for (let at = 0; at < events.length; at += PORTION) {
     await runLog.appendAll(events.slice(at, at + PORTION));
   }
   await runLog.append({
     type: "memory.updated",
-    payload: { key: SEEDED, value: { run_id: of.run, kept: old !== undefined } },
+    payload: {
+      key: SEEDED,
+      value: { run_id: of.run, kept: old !== undefined, upto: runLog.state.seq },
+    },
+  });
+}
+
+/** Without what a worker that died here has copied already. */
+function missing(state: RunState, events: readonly NewEvent[]): NewEvent[] {
+  const steps = new Map(state.steps.map(({ step_id, status }) => [step_id, status]));
+  const calls = new Map(state.tool_calls.map((call) => [call.tool_call_id, call.status]));
+  const approvals = new Map(state.approvals.map((one) => [one.approval_id, one.status]));
+  const inputs = new Map(state.inputs.map(({ input_id, status }) => [input_id, status]));
+  let instructions = 0;
+  return events.filter((event) => {
+    switch (event.type) {
+      case "step.started":
+        return !steps.has(event.payload.step_id);
+      case "step.completed":
+        return steps.get(event.payload.step_id) !== "completed";
+      case "tool_call.created":
+        return !calls.has(event.payload.tool_call_id);
+      case "tool_call.completed":
+        return calls.get(event.payload.tool_call_id) !== "completed";
+      case "approval.requested":
+        return !approvals.has(event.payload.approval_id);
+      case "approval.resolved":
+        return approvals.get(event.payload.approval_id) !== "resolved";
+      case "input.requested":
+        return !inputs.has(event.payload.input_id);
+      case "input.received":
+        // No command is looked at before the copies are there: whatever the inbox holds is one of them.
+        return event.payload.input_id === undefined
+          ? ++instructions > state.inbox.length
+          : inputs.get(event.payload.input_id) !== "received";
+      case "memory.updated":
+        return !Object.hasOwn(state.memory, event.payload.key);
+      default:
+        return true;
+    }
   });
 }

@@ -71,6 +71,7 @@ export function onStepStarted(state: RunState, event: DurableEvent<"step.started
     name,
     parent_step_id,
     status: "running" as const,
+    started_seq: event.seq,
   });
   return { ...state, steps: placed(state.steps, "step_id", step) };
 }

@@ -97,7 +97,14 @@ export function onApprovalResolved(
   const { approval_id, decision, by, reason } = event.payload;
   const approvals = changed(state.approvals, "approval_id", approval_id, (approval) =>
     approval.status === "open"
-      ? compact({ ...approval, status: "resolved" as const, decision, by, reason })
+      ? compact({
+          ...approval,
+          status: "resolved" as const,
+          decision,
+          by,
+          reason,
+          outcome_seq: event.seq,
+        })
       : approval,
   );
   return { ...state, approvals };

@@ -49,6 +49,8 @@ const stepState = z.object({
   name: label,
   parent_step_id: id.optional(),
   status: z.enum(["running", "completed", "failed", "superseded"]),
+  /** `seq` of its `step.started`: what was done before it, and what after. */
+  started_seq: count.optional(),
   output: z.unknown().optional(),
   error: failure.optional(),
 });
@@ -91,6 +93,8 @@ const approvalState = z.object({
   decision: z.enum(["allow", "deny", "expired"]).optional(),
   by: z.string().optional(),
   reason: z.string().optional(),
+  /** `seq` of the event that brought the decision. */
+  outcome_seq: count.optional(),
 });
 
 const inputState = z.object({

@@ -2,11 +2,14 @@
  * Tool calls, on the agent's side. A call is found by its key: it is made once, and its outcome, whoever
  * brought it, is the same in every execution.
  */
+import { bodyHash } from "@throughline/broker";
 import type { NewEvent, RunState, ToolCallState } from "@throughline/protocol";
 import { handled } from "../agent-lane.ts";
 import type { AvailableTool, Tool, ToolCall, ToolCallOptions, ToolOutcome } from "../agent.ts";
 import { asStored } from "../as-stored.ts";
+import { AgentError } from "../failure.ts";
 import { operationId } from "../operation-key.ts";
+import { isCopy } from "../retry-seed.ts";
 import type { CallSite, ScopeRun } from "../scope-run.ts";
 import { isSettled } from "./call-verdicts.ts";
 import { type Call, failed, findCall, failureFor } from "./call.ts";
@@ -46,7 +49,12 @@ export function callTools(
   const batchId = first === undefined || keys.length < 2 ? undefined : operationId("bat", first);
   const broken = new AbortController();
   const batch = calls.map(({ name, args, id }, index) => {
-    const { key, callId } = placeOf(run.ledger.state, { first: keys[index] ?? "", stepId, name });
+    const { key, callId } = placeOf(run.ledger.state, {
+      first: keys[index] ?? "",
+      stepId,
+      name,
+      args,
+    });
     const call: Call = { key, callId, stepId, batchId, name, args, timeoutMs };
     const settling = run.calls.join(callId, () => settle(run, call));
     handled(settling).catch((error: unknown) => broken.abort(error));
@@ -59,6 +67,7 @@ interface Placing {
   readonly first: string;
   readonly stepId: string | undefined;
   readonly name: string;
+  readonly args: unknown;
 }
 
 /**
@@ -68,15 +77,28 @@ interface Placing {
  */
 function placeOf(
   state: RunState,
-  { first, stepId, name }: Placing,
+  { first, stepId, name, args }: Placing,
 ): { readonly key: string; readonly callId: string } {
   for (let tries = 1; ; tries++) {
     const key = tries === 1 ? first : `${first}~${tries}`;
     const callId = operationId("tc", key);
     const held = findCall(state, callId);
-    if (held === undefined || (held.name === name && !isMadeAgain(state, held, stepId))) {
-      return { key, callId };
-    }
+    if (held === undefined) return { key, callId };
+    if (held.name !== name || isMadeAgain(state, held, stepId)) continue;
+    if (!isCopy(state, held) || isSameArgs(held, args)) return { key, callId };
+  }
+}
+
+/**
+ * What a repetition has copied answers that very call only: what comes before it may have been done anew,
+ * and ask for something else. What is no JSON is refused as a call of its own.
+ */
+function isSameArgs(held: ToolCallState, args: unknown): boolean {
+  try {
+    return bodyHash(held.args ?? null) === bodyHash(asStored(args) ?? null);
+  } catch (error) {
+    if (error instanceof AgentError) return false;
+    throw error;
   }
 }
 
