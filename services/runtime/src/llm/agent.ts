@@ -72,6 +72,8 @@ async function converse(ctx: RunContext<LlmInput>, given: LlmOptions): Promise<L
   const names = nameTools(tools);
   const earlier = remembered(await ctx.session.history());
   const messages: ChatMessage[] = [...earlier, { role: "user", content: ctx.input.prompt }];
+  const warn = (wrong: AgentError): void =>
+    ctx.log.warn({ code: wrong.code }, `${wrong.message}: the options before hold on`);
   let toolCalls = 0;
   for (let round = 1; round <= given.maxRounds; round++) {
     const turn = await ctx.step(
@@ -91,7 +93,7 @@ async function converse(ctx: RunContext<LlmInput>, given: LlmOptions): Promise<L
       },
       { retries: given.retries, backoffMs: given.backoffMs },
     );
-    options = withHeard(options, turn.heard);
+    options = withHeard(options, turn.heard, warn);
     messages.push(...before(turn), ...answer(turn));
     if (turn.calls.length > 0) {
       toolCalls += turn.calls.length;
@@ -99,7 +101,7 @@ async function converse(ctx: RunContext<LlmInput>, given: LlmOptions): Promise<L
     }
     // An instruction that came during the last answer wants one of its own.
     const heard = await ctx.inbox.take();
-    options = withHeard(options, heard);
+    options = withHeard(options, heard, warn);
     messages.push(...heard.map(instruction));
     if (turn.calls.length === 0 && heard.length === 0) {
       return {
@@ -118,7 +120,23 @@ async function converse(ctx: RunContext<LlmInput>, given: LlmOptions): Promise<L
   );
 }
 
-/** An instruction's options hold from then on. */
-function withHeard(options: ModelOptions, heard: readonly Instruction[]): ModelOptions {
-  return heard.length === 0 ? options : readOptions(options, ...heard.map((one) => one.options));
+/**
+ * An instruction's options hold from then on. Those of one that names a wrong one do not: work that is
+ * under way is not lost by it. `told` is called with what is wrong.
+ */
+function withHeard(
+  options: ModelOptions,
+  heard: readonly Instruction[],
+  told: (wrong: AgentError) => void = () => undefined,
+): ModelOptions {
+  let good = options;
+  for (const one of heard) {
+    try {
+      good = readOptions(good, one.options);
+    } catch (error) {
+      if (!(error instanceof AgentError)) throw error;
+      told(error);
+    }
+  }
+  return good;
 }

@@ -102,10 +102,14 @@ function resultText(result: unknown): string {
   return typeof result === "string" ? result : JSON.stringify(result ?? null);
 }
 
+/** For the mark itself, whatever its number. */
+const MARK_ROOM = 50;
+const LEFT_OUT = "[…]";
+
 /** Keeps both ends: what a command prints last says how it went. */
-function shortened(text: string): string {
-  if (text.length <= MAX_RESULT) return text;
-  const half = MAX_RESULT / 2;
+function shortened(text: string, most: number = MAX_RESULT): string {
+  if (text.length <= most) return text;
+  const half = Math.floor(most / 2);
   const left = text.length - 2 * half;
   return `${text.slice(0, half)}\n[… ${left} characters left out …]\n${text.slice(-half)}`;
 }
@@ -113,17 +117,47 @@ function shortened(text: string): string {
 /** About 30,000 tokens: the session's memory leaves room for the run itself, whatever was said before. */
 const MAX_HISTORY = 120_000;
 
+/**
+ * What one run may take of it: of one that was asked or has said more, the beginning and the end are
+ * remembered, so that no single one pushes all the others out.
+ */
+const MAX_REMEMBERED_RUN = MAX_HISTORY / 2;
+
 /** The session's earlier runs, the oldest first; where there is too much, the newest are kept. */
 export function remembered(runs: readonly PastRun[]): ChatMessage[] {
   const kept: ChatMessage[][] = [];
   let room = MAX_HISTORY;
   for (const run of runs.toReversed()) {
-    const messages = rememberedRun(run);
-    room -= messages.reduce((sum, { content }) => sum + (content?.length ?? 0), 0);
+    const messages = withinRun(rememberedRun(run));
+    room -= lengthOf(messages);
     if (room < 0) break;
     kept.unshift(messages);
   }
   return kept.flat();
+}
+
+function lengthOf(messages: readonly ChatMessage[]): number {
+  return messages.reduce((sum, { content }) => sum + (content?.length ?? 0), 0);
+}
+
+/** Cuts the longest messages to one length, by which the run fits. Short ones stay as they are. */
+function withinRun(messages: readonly Said[]): Said[] {
+  if (lengthOf(messages) <= MAX_REMEMBERED_RUN) return [...messages];
+  const lengths = messages.map(({ content }) => content.length).toSorted((a, b) => a - b);
+  let room = MAX_REMEMBERED_RUN;
+  let most = 0;
+  for (const [index, length] of lengths.entries()) {
+    most = Math.floor(room / (lengths.length - index));
+    if (length > most) break;
+    room -= length;
+  }
+  return messages.map(({ role, content }) => ({ role, content: cutTo(content, most) }));
+}
+
+/** Of very many messages there is no room for more than the mark. */
+function cutTo(content: string, most: number): string {
+  if (content.length <= most) return content;
+  return most > MARK_ROOM ? shortened(content, most - MARK_ROOM) : LEFT_OUT.slice(0, most);
 }
 
 const saidSchema = z.object({ role: z.enum(["user", "assistant"]), content: z.string() });
@@ -141,7 +175,7 @@ export function saidIn(messages: readonly ChatMessage[]): Said[] {
 }
 
 /** This agent's own output says it best: with what it was told on the way, and without what failed. */
-function rememberedRun(run: PastRun): ChatMessage[] {
+function rememberedRun(run: PastRun): Said[] {
   const own = transcriptSchema.safeParse(run.output);
   if (own.success) return own.data.transcript;
   const said = run.messages

@@ -449,6 +449,23 @@ describe("llm", () => {
     });
   });
 
+  it("[LLM8] a wrong option of an instruction ends no run: those before it hold on", async () => {
+    server.will({ parts: [sse([says("One")]), HANG] }, answering("Two."));
+    const ref = await startRun(broker, "llm", "count", { options: { temperature: 1 } });
+    await stateWhen(broker, ref, (state) => openText(state) === "One");
+    await sendCommand(broker, ref, { type: "run.interrupt", id: "stop", payload: {} });
+    await stateWhen(broker, ref, (state) => state.status === "interrupted");
+    await sendCommand(broker, ref, {
+      type: "run.continue",
+      id: "go",
+      payload: { content: "on", options: { top_p: "x", temperature: 0 } },
+    });
+    const { state } = await ended(broker, ref);
+    expect(state.status).toBe("completed");
+    expect(server.asked.map(({ body }) => body["temperature"])).toEqual([1, 1]);
+    expect(server.asked[1]?.body).not.toHaveProperty("top_p");
+  });
+
   it("[LLM11][C26] taken over within an answer, it asks for it again, and nothing is shown twice", async () => {
     server.will({ parts: [sse([says("Half of ")]), HANG] }, answering("All of it."));
     const ref = await startRun(broker, "llm", "tell");

@@ -81,6 +81,24 @@ describe("the conversation", () => {
     ]);
   });
 
+  it("[LLM6] cuts a run that is too large by itself, with a mark, and keeps those before it", () => {
+    const small = past({ input: "small", messages: [said("Yes.")] });
+    const large = [
+      past({ input: "long answer", messages: [said("x".repeat(130_000))] }),
+      past({ input: "y".repeat(200_000), messages: [said("short answer")] }),
+    ];
+    for (const run of large) {
+      const contents = remembered([small, run]).map(({ content }) => content ?? "");
+      expect(contents.slice(0, 2)).toEqual(["small", "Yes."]);
+      expect(contents.filter((text) => / characters left out /.test(text))).toHaveLength(1);
+      expect(contents.join("").length).toBeLessThanOrEqual(60_000 + "smallYes.".length);
+    }
+    expect(remembered([small, ...large]).map(({ content }) => content)).toContain("short answer");
+    const many = Array.from({ length: 9_000 }, () => ({ role: "user", content: "z".repeat(100) }));
+    const bounded = remembered([past({ output: { transcript: many } })]);
+    expect(bounded.map(({ content }) => content).join("").length).toBeLessThanOrEqual(60_000);
+  });
+
   it("[LLM7] tells the model what it had said when it was interrupted, and what came then", () => {
     expect(before({ interrupted: ["Once upon"], heard: [{ content: "Shorter!" }] })).toEqual([
       { role: "assistant", content: "Once upon" },
