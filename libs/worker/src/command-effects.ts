@@ -41,6 +41,19 @@ export interface Situation {
   readonly now: number;
 }
 
+/** The input that the command answers, if it answers one. */
+export function inputAnswered(stored: StoredCommand): string | undefined {
+  const parsed = parseCommand(stored.command);
+  if (!parsed.ok || parsed.command.type !== "input.respond") return undefined;
+  return parsed.command.payload.input_id;
+}
+
+/** Is it meant to stop the agent? Then it waits for nothing that the agent may still do. */
+export function stopsAgent(stored: StoredCommand): boolean {
+  const parsed = parseCommand(stored.command);
+  return parsed.ok && ["run.cancel", "run.interrupt"].includes(parsed.command.type);
+}
+
 /** Pure. `state`: as of everything that earlier commands have stored. */
 export function reactTo(stored: StoredCommand, state: RunState, situation: Situation): Reaction {
   const user = userOf(stored);

@@ -12,6 +12,13 @@ export interface CommandPumpOptions {
   readonly ref: RunRef;
   /** COMMANDS sequence applied through. */
   readonly after: number;
+  /**
+   * What a command has to wait for before it is applied, if for anything. It must settle in time: all
+   * that is behind it waits too, but a command that stops the agent, or whoever drains, ends the wait.
+   */
+  readonly ready?: (command: StoredCommand) => Promise<void> | undefined;
+  /** Does the command stop the agent? */
+  readonly presses?: (command: StoredCommand) => boolean;
   /** Resolves when the command's answer is stored. `stop`: nothing is applied after it. */
   readonly apply: (command: StoredCommand) => Promise<"next" | "stop">;
   /** The command log contradicts itself, or a command could not be applied. No further one is. */
@@ -33,6 +40,11 @@ export class CommandPump {
   /** The last command, or whatever else is decided in between. */
   #turn: Promise<unknown> = Promise.resolve();
   #state: State = "open";
+  /** Set while a command is held back: ends that. */
+  #release: (() => void) | undefined;
+  /** So many wait for everything: nothing is held back. */
+  #drains = 0;
+  #onHold: () => void = () => undefined;
 
   constructor(options: CommandPumpOptions) {
     this.#options = options;
@@ -42,16 +54,35 @@ export class CommandPump {
 
   /** Resolves when every command that the leader holds now has been applied, or the pump has stopped. */
   async drain(signal: AbortSignal): Promise<void> {
+    this.#drains += 1;
+    this.#letGo();
+    try {
+      await this.#drain(signal, async () => this.#applying);
+    } finally {
+      this.#drains -= 1;
+    }
+  }
+
+  /** The same, but resolves also when a command is held back and nothing behind it presses. */
+  drainToHold(signal: AbortSignal): Promise<void> {
+    return this.#drain(signal, async () => {
+      const held = new Promise<void>((resolve) => (this.#onHold = resolve));
+      if (this.#release === undefined) await Promise.race([this.#applying, held]);
+    });
+  }
+
+  async #drain(signal: AbortSignal, applied: () => Promise<void>): Promise<void> {
     while (this.#state === "open") {
       signal.throwIfAborted();
       const tail = this.#tail;
       try {
         // Applied first: a tail that was let go for its length is opened again by that.
-        await this.#applying;
+        await applied();
         if (tail === undefined || tail !== this.#tail) continue;
         await tail.drainToLeader();
-        await this.#applying;
-        if (tail === this.#tail && this.#held.length === 0) return;
+        await applied();
+        if (tail !== this.#tail) continue;
+        if (this.#held.length === 0 || this.#release !== undefined) return;
       } catch (error) {
         // Nothing final can be written either while the leader is away.
         if (!(error instanceof BrokerUnavailable)) throw error;
@@ -82,6 +113,7 @@ export class CommandPump {
     this.#held.length = 0;
     this.#tail?.close();
     this.#tail = undefined;
+    this.#letGo();
   }
 
   #open(): CommandTail {
@@ -100,10 +132,30 @@ export class CommandPump {
     if (this.#held.length >= MAX_HELD) {
       this.#tail.close();
       this.#tail = undefined;
+      this.#letGo();
       return;
     }
     this.#held.push(command);
+    if (this.#release && this.#options.presses?.(command)) this.#letGo();
     this.#applying ??= this.#applyAll();
+  }
+
+  /** At once nothing is held back: whoever drains must not take it for that once more. */
+  #letGo(): void {
+    const release = this.#release;
+    this.#release = undefined;
+    release?.();
+  }
+
+  async #readyFor(command: StoredCommand): Promise<void> {
+    const { ready, presses } = this.#options;
+    const isReady = ready?.(command);
+    if (isReady === undefined || this.#drains > 0 || this.#tail === undefined) return;
+    if (this.#held.some((one) => presses?.(one))) return;
+    const released = new Promise<void>((resolve) => (this.#release = resolve));
+    this.#onHold();
+    await Promise.race([isReady, released]);
+    this.#release = undefined;
   }
 
   async #applyAll(): Promise<void> {
@@ -111,6 +163,9 @@ export class CommandPump {
     await Promise.resolve();
     try {
       for (let next = this.#held.shift(); next !== undefined; next = this.#held.shift()) {
+        await this.#readyFor(next);
+        // Whoever goes on with the run finds it in the command log.
+        if (this.#state !== "open") break;
         const then = await this.between(() => this.#options.apply(next));
         this.#position = next.streamSeq;
         if (then === "stop") this.#halt();

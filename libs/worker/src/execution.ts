@@ -23,6 +23,7 @@ import { patiently } from "./finished-run.ts";
 import { TakenItems } from "./inbox.ts";
 import type { Ledger } from "./ledger.ts";
 import type { Log } from "./log.ts";
+import type { InputChecks } from "./requests/input-checks.ts";
 import { keptResult } from "./requests/kept.ts";
 import { Underway } from "./requests/underway.ts";
 import type { ScopeRun, Wait } from "./scope-run.ts";
@@ -38,6 +39,8 @@ export interface ExecutionOptions {
   /** As stored; what was cut short is closed in it. */
   readonly state: RunState;
   readonly writer: RunWriter;
+  /** The run's, so that answers can be checked while it is paused. */
+  readonly checks: InputChecks;
   readonly ledger: Ledger;
   readonly log: Log;
   /** The worker is shutting down: no step begins. */
@@ -57,7 +60,7 @@ export class Execution implements ScopeRun {
   readonly gate: DrainGate;
   readonly ledger: Ledger;
   readonly tools: readonly Tool[];
-  readonly checks: Map<string, (content: unknown) => string | undefined> = new Map();
+  readonly checks: InputChecks;
   readonly approvals: Underway<ApprovalState> = new Underway();
   readonly inputs: Underway<InputState> = new Underway();
   readonly calls: Underway<void> = new Underway();
@@ -85,6 +88,7 @@ export class Execution implements ScopeRun {
     this.attempt = attempt;
     this.execution = execution;
     this.queuedAt = options.queuedAt;
+    this.checks = options.checks;
     this.#done = doneOperations(state);
     this.#started = new Map(
       state.steps.flatMap(({ key, step_id, status }) =>
@@ -147,11 +151,6 @@ export class Execution implements ScopeRun {
 
   now(): number {
     return Date.now();
-  }
-
-  /** Says what is wrong with an input's content, or nothing. */
-  checkInput(inputId: string, content: unknown): string | undefined {
-    return this.checks.get(inputId)?.(content);
   }
 
   drainCommands(): Promise<void> {

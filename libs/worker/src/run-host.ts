@@ -10,7 +10,7 @@ import type { NewEvent } from "@throughline/protocol";
 import { handled } from "./agent-lane.ts";
 import type { Agent } from "./agent.ts";
 import { Attempt } from "./attempt.ts";
-import { reactTo } from "./command-effects.ts";
+import { inputAnswered, reactTo, stopsAgent } from "./command-effects.ts";
 import { CommandPump } from "./command-pump.ts";
 import { armTimer, endBegins } from "./deadline.ts";
 import * as ending from "./ending.ts";
@@ -31,6 +31,7 @@ import {
   stopped,
 } from "./lifecycle.ts";
 import type { Log } from "./log.ts";
+import { InputChecks } from "./requests/input-checks.ts";
 import { storeAnswer } from "./requests/store-answer.ts";
 import { seedRetry } from "./seeding.ts";
 import { unless, within } from "./within.ts";
@@ -42,6 +43,8 @@ const MAX_IDLE_ATTEMPTS = 5;
 const AGENT_STOP_MS = 2_000;
 /** A run is handed back in a shutdown, which must not wait for a NATS that is away: once for its last events, once for the word. */
 const HAND_BACK_MS = 2_500;
+/** An agent that is executed again asks at once for what it waited for; if it has other things to do, its answer is not kept back by that. */
+const ASKED_AGAIN_MS = 5_000;
 /** A run that could not be hosted comes back at once: not in a tight loop. */
 const MISHAP_MS = 1_000;
 
@@ -68,6 +71,9 @@ export class RunHost {
   readonly #gone: AbortController = new AbortController();
   /** Aborted when the run is to be handed to another worker. */
   readonly #handing: AbortController = new AbortController();
+  readonly #checks: InputChecks = new InputChecks();
+  /** Aborted when the phase has changed to one without an agent: nobody asks again. */
+  #unasked: AbortController = new AbortController();
   #phase: Phase = { kind: "claimed" };
   /** Called when the phase has changed. */
   #changed: () => void = () => undefined;
@@ -93,6 +99,8 @@ export class RunHost {
       broker,
       ref: claim.ref,
       after: attempt.applied,
+      ready: (command) => this.#ready(command),
+      presses: stopsAgent,
       apply: (command) => this.#apply(command),
       onFault: (error) => this.#commandFault(error),
     });
@@ -165,7 +173,7 @@ export class RunHost {
         this.#stop(ending.failed("too_many_attempts", text));
       }
       await unless(signal, seeded);
-      if (isLive(this.#phase)) await unless(signal, this.#pump.drain(signal));
+      if (isLive(this.#phase)) await unless(signal, this.#pump.drainToHold(signal));
     } catch (error) {
       if (!this.#handing.signal.aborted || this.#gone.signal.aborted) throw error;
     }
@@ -189,6 +197,7 @@ export class RunHost {
       queuedAt: claim.streamSeq,
       state: this.#attempt.state,
       writer: this.#attempt.writer,
+      checks: this.#checks,
       ledger: this.#attempt.ledger,
       log,
       draining: this.#draining,
@@ -222,6 +231,7 @@ export class RunHost {
   #enter(phase: Phase): void {
     if (phase === this.#phase) return;
     this.#phase = phase;
+    if (phase.kind !== "running") this.#unasked.abort();
     this.#changed();
   }
 
@@ -316,6 +326,21 @@ export class RunHost {
     await claim.handBack();
   }
 
+  /** An answer to an input waits for the agent that can check it, if that may ask again. */
+  #ready(command: StoredCommand): Promise<void> | undefined {
+    const { status, inputs } = this.#attempt.state;
+    if (this.#phase.kind !== "claimed" && this.#phase.kind !== "running") return undefined;
+    if (status === "interrupted") return undefined;
+    const open = inputs.filter((input) => input.status === "open");
+    if (open.every(({ input_id }) => this.#checks.has(input_id))) return undefined;
+    const id = inputAnswered(command);
+    if (id === undefined || this.#checks.has(id)) return undefined;
+    if (open.every(({ input_id }) => input_id !== id)) return undefined;
+    this.#unasked = new AbortController();
+    const late = AbortSignal.timeout(ASKED_AGAIN_MS);
+    return this.#checks.until(id, AbortSignal.any([this.#unasked.signal, late]));
+  }
+
   async #apply(command: StoredCommand): Promise<"next" | "stop"> {
     await this.#first;
     // What is stored can be seen, and answered, before we are told that it is: an answer must not be
@@ -331,8 +356,7 @@ export class RunHost {
       worker,
       over: how !== undefined,
       inboxAwaited: execution?.inboxAwaited ?? false,
-      // Nobody knows what an agent wants that is not executed yet.
-      checkInput: (inputId, content) => execution?.checkInput(inputId, content),
+      checkInput: (inputId, content) => this.#checks.problem(inputId, content),
       now: Date.now(),
     });
     switch (reaction.kind) {

@@ -9,6 +9,7 @@ import type { TakenItems } from "./inbox.ts";
 import type { Ledger } from "./ledger.ts";
 import type { Log } from "./log.ts";
 import type { Place } from "./operation-key.ts";
+import type { InputChecks } from "./requests/input-checks.ts";
 import type { Underway } from "./requests/underway.ts";
 
 /** What an agent may wait for, besides its own work. `input`: an answer, an instruction, or a word on a failed step. */
@@ -32,8 +33,8 @@ export interface ScopeRun {
   readonly ledger: Ledger;
   /** The agent's own, executed by this worker. */
   readonly tools: readonly Tool[];
-  /** By input_id: says what is wrong with an answer, or nothing. To be set as long as the input is waited for. */
-  readonly checks: Map<string, (content: unknown) => string | undefined>;
+  /** To be set as long as the input is waited for. */
+  readonly checks: InputChecks;
   readonly approvals: Underway<ApprovalState>;
   readonly inputs: Underway<InputState>;
   /** Resolve when the call's outcome is stored. */

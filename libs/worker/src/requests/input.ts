@@ -45,7 +45,7 @@ async function received(run: ScopeRun, asking: Asking): Promise<InputState> {
     state.inputs.findLast((one) => one.input_id === id);
   const held = find(run.ledger.state);
   if (held?.status === "received") return held;
-  run.checks.set(id, (content) => problemOf(request, content));
+  const unset = run.checks.set(id, (content) => problemOf(request, content));
   const asked = held ? undefined : ask(run, asking);
   const heard = run.busy("input");
   try {
@@ -56,7 +56,8 @@ async function received(run: ScopeRun, asking: Asking): Promise<InputState> {
     }, run.signal);
   } finally {
     heard();
-    run.checks.delete(id);
+    // A paused run's answers are checked too.
+    if (!run.signal.aborted) unset();
   }
 }
 
