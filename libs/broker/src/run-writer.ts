@@ -213,7 +213,7 @@ export class RunWriter {
       const { event, bytes } = large;
       return Promise.reject(
         new EventTooLarge(
-          `${event.type} is ${bytes.byteLength} bytes, ${MAX_EVENT_BYTES} at most: pass large data as an artifact`,
+          `${event.type} is ${bytes.byteLength} bytes, ${MAX_EVENT_BYTES} at most: write it in smaller pieces, or give it back as the output of a step`,
         ),
       );
     }

@@ -39,6 +39,10 @@ export const FAILURE_CODES = {
   },
   invalid_event: { retryable: false, summary: "The agent emitted what is no event." },
   invalid_output: { retryable: false, summary: "The output is not JSON." },
+  event_too_large: {
+    retryable: false,
+    summary: "The agent emitted, or put into its state, more than an event may hold.",
+  },
   output_too_large: { retryable: false, summary: "The output is larger than an event may be." },
   overflow: { retryable: false, summary: "The agent emits faster than the log takes it." },
   interrupted: { retryable: true, summary: "Stopped by an interrupt." },

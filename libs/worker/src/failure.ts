@@ -1,4 +1,5 @@
 /** What goes wrong in an agent, and how it is told to clients: code, message, retryable. Never a stack. */
+import { EventTooLarge } from "@throughline/broker";
 import { type EventPayload, FAILURE_CODES } from "@throughline/protocol";
 
 export type Failure = EventPayload<"run.failed">;
@@ -59,6 +60,8 @@ export function failureOf(error: unknown): Failure {
     };
   }
   const message = error instanceof Error ? error.message : String(error);
+  // The same again is as large: its message names the size, the limit and the way out.
+  if (error instanceof EventTooLarge) return { code: "event_too_large", message, retryable: false };
   return {
     code: "agent_error",
     message: message.slice(0, MAX_MESSAGE),

@@ -1,3 +1,5 @@
+import { EventTooLarge } from "@throughline/broker";
+import { FAILURE_CODES } from "@throughline/protocol";
 import { commandSchema } from "@throughline/protocol/schemas";
 import { describe, expect, it } from "vitest";
 import { AgentError, failureOf, inputFailure } from "../src/failure.ts";
@@ -17,6 +19,18 @@ describe("failures", () => {
     });
     expect(failureOf("a text")).toMatchObject({ code: "agent_error", message: "a text" });
     expect(failureOf(new Error("x".repeat(10_000))).message).toHaveLength(2_000);
+  });
+
+  it("[FIN9] name the limit of an event, and have no chance a second time", () => {
+    const error = new EventTooLarge(
+      "state.updated is 300000 bytes, 262016 at most: write it in smaller pieces, or give it back as the output of a step",
+    );
+    expect(failureOf(error)).toEqual({
+      code: "event_too_large",
+      message: error.message,
+      retryable: FAILURE_CODES.event_too_large.retryable,
+    });
+    expect(FAILURE_CODES.event_too_large.retryable).toBe(false);
   });
 
   it("[HOST8] of an input name the field", () => {

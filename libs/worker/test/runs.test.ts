@@ -1,4 +1,5 @@
 import { type Broker, openBroker } from "@throughline/broker";
+import { MAX_EVENT_BYTES } from "@throughline/protocol";
 import { eventually, type NatsServer, startNats } from "@throughline/testkit";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { AgentError, defineAgent, type RunStopped } from "../src/index.ts";
@@ -40,6 +41,20 @@ async function hosted(
 }
 
 describe("hosting runs", () => {
+  it("[FIN9] state that is too large for an event fails the run for good, with the limit", async () => {
+    const agent = defineAgent({
+      name: unique("large_state"),
+      run: (ctx) => ctx.setState({ large: "x".repeat(MAX_EVENT_BYTES) }),
+    });
+    await hosted([agent]);
+    const ref = await startRun(broker, agent.name);
+    expect(reduced(ref, await ended(broker, ref)).error).toMatchObject({
+      code: "event_too_large",
+      message: expect.stringContaining(`${MAX_EVENT_BYTES} at most: write it in smaller pieces`),
+      retryable: false,
+    });
+  });
+
   it("[HOST1][HOST2] a run goes from its queue to its output", async () => {
     const agent = defineAgent({
       name: unique("greet"),
