@@ -81,15 +81,12 @@ export class RunModel {
   #expect({ type, payload }: DeviceCommand, event: Frame): Expected {
     const of: Record<string, unknown> = isRecord(payload) ? payload : {};
     const paused = this.#life === "interrupted";
+    if (this.#findsNobody(type, event)) return rejected("not_allowed");
     switch (type) {
       case "run.interrupt":
-        if (paused) return rejected("not_allowed");
-        // The agent had returned: only its end can follow.
-        if (event.type === "command.rejected") {
-          this.#life = "returned";
-          return rejected("not_allowed");
-        }
-        return { type: "run.interrupted", payload: { by: "ann" } };
+        return paused
+          ? rejected("not_allowed")
+          : { type: "run.interrupted", payload: { by: "ann" } };
       case "run.resume":
         return paused ? { type: "run.resumed", payload: {} } : rejected("not_allowed");
       case "run.cancel":
@@ -116,6 +113,18 @@ export class RunModel {
       default:
         throw new Error(`the model does not know ${type}`);
     }
+  }
+
+  /**
+   * When its agent has returned is the worker's to say: what only an agent could heed is refused from
+   * then on, until the end comes or another worker executes the agent again.
+   */
+  #findsNobody(type: string, { type: answer, payload }: Frame): boolean {
+    if (!NEEDS_AGENT.has(type) || this.#life === "interrupted") return false;
+    if (this.#life === "running" && answer === "command.rejected") {
+      if (payload?.["code"] === "not_allowed") this.#life = "returned";
+    }
+    return this.#life === "returned";
   }
 
   #expectDecision(of: Readonly<Record<string, unknown>>): Expected {
@@ -205,6 +214,7 @@ export class RunModel {
         return;
       case "run.resumed":
         // Another worker: a pause stays one.
+        if (this.#life === "returned") this.#life = "running";
         if (Number(payload["attempt"]) > 1 || this.#continued) this.#continued = false;
         else throw new Error("resumed by nobody");
         return;
@@ -255,6 +265,9 @@ export class RunModel {
     this.#life = "ended";
   }
 }
+
+/** Commands that mean the agent, and not a thing of the run. */
+const NEEDS_AGENT: ReadonlySet<string> = new Set(["run.interrupt", "run.continue", "step.retry"]);
 
 function rejected(code: string, current?: Readonly<Record<string, unknown>>): Expected {
   return {
