@@ -1,4 +1,4 @@
-import { type Edge, randomOf, seededRandom, type Service } from "@throughline/testkit";
+import { type Edge, eventually, randomOf, seededRandom, type Service } from "@throughline/testkit";
 import { afterAll, beforeAll, describe, test } from "vitest";
 import { chaos } from "./devices.ts";
 import { startWorld, type World } from "./world.ts";
@@ -13,6 +13,8 @@ describe("[INV2] [INV5] three devices of one user, over two edges, with disconne
   let world: World;
   let edges: Edge[];
   let workers: Service[];
+  /** Runs that were played to their end. */
+  let played = 0;
   beforeAll(async () => {
     world = await startWorld();
     [edges, workers] = await Promise.all([
@@ -35,6 +37,7 @@ describe("[INV2] [INV5] three devices of one user, over two edges, with disconne
             cause,
           });
         });
+        played += 1;
       }
     };
     await Promise.all(Array.from({ length: LANES }, lane));
@@ -50,7 +53,9 @@ describe("[INV2] [INV5] three devices of one user, over two edges, with disconne
     let done = false;
     const killing = (async () => {
       for (let n = 0; !done; n += 1) {
-        await new Promise((resolve) => setTimeout(resolve, 2_000));
+        // While some lanes are in the middle of a run, since another has just ended one.
+        const before = played;
+        await eventually(() => done || played > before, { timeoutMs: 120_000 });
         const victim = workers[n % workers.length];
         await victim?.kill();
         await victim?.restart();

@@ -130,8 +130,11 @@ describe("[C24] in the middle of tool calls", () => {
       .map((f) => f.payload?.["error"]);
     expect(failed).toMatchObject([{ code: "interrupted" }, { code: "interrupted" }]);
 
-    // The worker that writes for 10 s is given the time for a few words more.
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    // The worker that writes for 10 s is given the time for a few words more: that of three answers.
+    for (let n = 0; n < 3; n += 1) {
+      const again = order(right, target, "run.interrupt");
+      expect(await answerInLog(left, again)).toMatchObject({ payload: { code: "not_allowed" } });
+    }
     const at = left.frames.indexOf(interrupted);
     const models = (frames: readonly Frame[]): Frame[] =>
       frames.filter((f) => f.run_id === target.run && f.type.startsWith("model."));

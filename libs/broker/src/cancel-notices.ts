@@ -52,7 +52,8 @@ export class CancelNotices {
   /** Looks at the run after `waitMs`. A run that waits already waits no longer for it. */
   add(ref: RunRef, waitMs: number): void {
     const key = `${ref.tenant}.${ref.session}.${ref.run}`;
-    if (this.#closed || this.#waiting.has(key) || this.#waiting.size >= WAITING) return;
+    if (this.#closed || this.#waiting.has(key)) return;
+    if (this.#waiting.size + this.#due.length >= WAITING) return;
     const timer = setTimeout(() => {
       this.#waiting.delete(key);
       this.#due.push(ref);

@@ -227,7 +227,8 @@ describe("the run writer while NATS is away", () => {
     await appends.at(-1);
     await nats.pause();
     emit(10);
-    await new Promise((resolve) => setTimeout(resolve, 3_500));
+    // Longer than a publish waits for its answer: the writer has to find out what became of it.
+    await eventually(() => broker.connection === "down", { timeoutMs: 20_000 });
     nats.resume();
     emit(10);
     await Promise.all(appends);

@@ -1,6 +1,6 @@
-import { type Broker, openBroker } from "@throughline/broker";
-import { eventually, natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { type Broker } from "@throughline/broker";
+import { eventually, natsFilter, type NatsServer, tcpProxy } from "@throughline/testkit";
+import { describe, expect, it } from "vitest";
 import { defineAgent } from "../src/index.ts";
 import {
   command,
@@ -11,32 +11,14 @@ import {
   reduced,
   startRun,
   startWorker,
-  type TestWorker,
   typesOf,
   unique,
+  workshop,
 } from "./harness.ts";
 
 let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(agent: ReturnType<typeof defineAgent>): Promise<TestWorker> {
-  const worker = await startWorker(nats.url, [agent]);
-  workers.push(worker);
-  return worker;
-}
+const hosted = workshop((made) => ({ nats, broker } = made));
 
 /** Works until its signal, with everything open that can be open. */
 function busyAgent(reached: () => void): ReturnType<typeof defineAgent> {

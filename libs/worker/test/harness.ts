@@ -9,7 +9,8 @@ import {
   type RunCommandType,
   type RunState,
 } from "@throughline/protocol";
-import { eventually } from "@throughline/testkit";
+import { eventually, type NatsServer, startNats } from "@throughline/testkit";
+import { afterAll, afterEach, beforeAll } from "vitest";
 import {
   type Agent,
   createWorker,
@@ -55,6 +56,40 @@ export async function startWorker(
     { broker, logged, die: () => broker.close() },
     Object.getOwnPropertyDescriptors(worker),
   ) as TestWorker;
+}
+
+interface Premises {
+  readonly nats: NatsServer;
+  readonly broker: Broker;
+}
+
+/**
+ * What the tests of one file share: a nats-server and a broker, given to `ready`. Returns what hosts agents
+ * in a worker of its own, which is stopped after the test.
+ */
+export function workshop(
+  ready: (made: Premises) => void,
+  defaults: Partial<WorkerOptions> = {},
+): (agents: Agent | readonly Agent[], options?: Partial<WorkerOptions>) => Promise<TestWorker> {
+  const workers: TestWorker[] = [];
+  let made: Premises;
+  beforeAll(async () => {
+    const nats = await startNats();
+    made = { nats, broker: await openBroker({ servers: [nats.url], name: "test", shards: 2 }) };
+    ready(made);
+  });
+  afterEach(async () => {
+    await Promise.all(workers.splice(0).map((worker) => worker.stop()));
+  });
+  afterAll(async () => {
+    await made.broker.close();
+    await made.nats.dispose();
+  });
+  return async (agents, options = {}) => {
+    const worker = await startWorker(made.nats.url, [agents].flat(), { ...defaults, ...options });
+    workers.push(worker);
+    return worker;
+  };
 }
 
 function recorder(lines: string[]): Log {

@@ -1,7 +1,7 @@
-import { type Broker, openBroker } from "@throughline/broker";
-import { natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import { type Agent, defineAgent, type Instruction } from "../src/index.ts";
+import { type Broker } from "@throughline/broker";
+import { natsFilter, type NatsServer, tcpProxy } from "@throughline/testkit";
+import { describe, expect, it } from "vitest";
+import { defineAgent, type Instruction } from "../src/index.ts";
 import {
   answered,
   command,
@@ -12,31 +12,13 @@ import {
   reduced,
   startRun,
   startWorker,
-  type TestWorker,
   unique,
+  workshop,
 } from "./harness.ts";
 
 let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(agent: Agent): Promise<TestWorker> {
-  const worker = await startWorker(nats.url, [agent], { graceMs: 100 });
-  workers.push(worker);
-  return worker;
-}
+const hosted = workshop((made) => ({ nats, broker } = made), { graceMs: 100 });
 
 type Ref = Parameters<typeof logOf>[1];
 const say = (ref: Ref, content: string): Promise<{ id: string }> =>

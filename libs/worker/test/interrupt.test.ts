@@ -1,6 +1,6 @@
-import { type Broker, openBroker, type RunRef } from "@throughline/broker";
-import { eventually, natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { type Broker, type RunRef } from "@throughline/broker";
+import { eventually, natsFilter, type NatsServer, tcpProxy } from "@throughline/testkit";
+import { describe, expect, it } from "vitest";
 import { type Agent, defineAgent, defineTool, type StepScope } from "../src/index.ts";
 import {
   answered,
@@ -12,32 +12,14 @@ import {
   reduced,
   startRun,
   startWorker,
-  type TestWorker,
   typesOf,
   unique,
+  workshop,
 } from "./harness.ts";
 
 let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(agent: Agent, name = "worker"): Promise<TestWorker> {
-  const worker = await startWorker(nats.url, [agent], { name });
-  workers.push(worker);
-  return worker;
-}
+const hosted = workshop((made) => ({ nats, broker } = made));
 
 const never = (signal: AbortSignal): Promise<never> =>
   new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
@@ -326,13 +308,13 @@ describe("run.interrupt", () => {
         return ctx.attempt;
       },
     });
-    const first = await hosted(agent, "first");
+    const first = await hosted(agent, { name: "first" });
     const ref = await startRun(broker, agent.name);
     await reached.opened;
     const { id } = await command(broker, ref, "run.interrupt");
     await answered(broker, ref, id);
     await first.die();
-    await hosted(agent, "second");
+    await hosted(agent, { name: "second" });
     await logged(broker, ref, (e) => e.type === "run.resumed" && e.payload.attempt === 2);
     const again = await command(broker, ref, "run.interrupt");
     expect(await answered(broker, ref, again.id)).toMatchObject({
@@ -397,12 +379,12 @@ describe("run.interrupt", () => {
 
   it("[EXE5][CMDW7] while no worker has the run, pauses it before the next one executes its agent", async () => {
     const { agent, executed } = counting({ waits: true });
-    const first = await hosted(agent, "first");
+    const first = await hosted(agent, { name: "first" });
     const refs = await Promise.all(Array.from({ length: 4 }, () => startRun(broker, agent.name)));
     await Promise.all(refs.map((ref) => logged(broker, ref, (e) => e.type === "step.started")));
     await first.die();
     const ids = await Promise.all(refs.map((ref) => command(broker, ref, "run.interrupt")));
-    await hosted(agent, "second");
+    await hosted(agent, { name: "second" });
     await Promise.all(
       refs.map(async (ref, index) => {
         await staysPaused(ref, ids[index]?.id ?? "");

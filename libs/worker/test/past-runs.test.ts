@@ -3,12 +3,11 @@ import {
   BrokerUnavailable,
   isArtifactRef,
   offload,
-  openBroker,
   resolve,
 } from "@throughline/broker";
 import type { RunState } from "@throughline/protocol";
-import { eventually, natsFilter, type NatsServer, startNats, tcpProxy } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { eventually, natsFilter, type NatsServer, tcpProxy } from "@throughline/testkit";
+import { describe, expect, it, vi } from "vitest";
 import { type Agent, AgentError, defineAgent } from "../src/index.ts";
 import { seedEvents } from "../src/retry-seed.ts";
 import { stateOf, stepCompleted, stepStarted } from "./events.ts";
@@ -23,32 +22,14 @@ import {
   reduced,
   startRun,
   startWorker,
-  type TestWorker,
   typesOf,
   unique,
+  workshop,
 } from "./harness.ts";
 
 let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(...agents: Agent[]): Promise<TestWorker> {
-  const worker = await startWorker(nats.url, agents, { graceMs: 100 });
-  workers.push(worker);
-  return worker;
-}
+const hosted = workshop((made) => ({ nats, broker } = made), { graceMs: 100 });
 
 const inSession = (session: string): ReturnType<typeof freshRef> => ({ ...freshRef(), session });
 
@@ -103,7 +84,7 @@ describe("ctx.session.history", () => {
         asked.push((await ctx.session.history()).map((run) => run.output));
       },
     });
-    await hosted(slow, agent);
+    await hosted([slow, agent]);
     const { session } = freshRef();
     const first = await startRun(broker, slow.name, { ref: inSession(session) });
     await logged(broker, first, (e) => e.type === "run.started");
@@ -159,7 +140,7 @@ describe("a repetition", () => {
     const executed: string[] = [];
     const agent = failing(executed);
     const idle = defineAgent({ name: unique("idle"), run: () => 1 });
-    const first = await hosted(agent, idle);
+    const first = await hosted([agent, idle]);
     const ref = await startRun(broker, agent.name);
     await ended(broker, ref);
     const again = await startRun(broker, agent.name, {

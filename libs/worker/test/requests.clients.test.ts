@@ -1,6 +1,6 @@
 import { type Broker, openBroker } from "@throughline/broker";
-import { eventually, type NatsServer, seededRandom, startNats } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { eventually, type NatsServer, seededRandom } from "@throughline/testkit";
+import { describe, expect, it } from "vitest";
 import { type Agent, defineAgent, type ToolOutcome } from "../src/index.ts";
 import {
   ended,
@@ -8,9 +8,9 @@ import {
   reduced,
   startRun,
   startWorker,
-  type TestWorker,
   typesOf,
   unique,
+  workshop,
 } from "./harness.ts";
 import {
   clientTools,
@@ -27,25 +27,7 @@ import {
 
 let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(agent: Agent): Promise<TestWorker> {
-  const worker = await startWorker(nats.url, [agent]);
-  workers.push(worker);
-  return worker;
-}
+const hosted = workshop((made) => ({ nats, broker } = made));
 
 const NAMES = ["one", "two", "three"] as const;
 

@@ -1,7 +1,7 @@
-import { type Broker, openBroker } from "@throughline/broker";
+import { type Broker } from "@throughline/broker";
 import { MAX_FRAME_BYTES } from "@throughline/protocol";
-import { eventually, type NatsServer, startNats } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { eventually, type NatsServer } from "@throughline/testkit";
+import { describe, expect, it } from "vitest";
 import { type Agent, defineAgent } from "../src/index.ts";
 import {
   ended,
@@ -9,9 +9,9 @@ import {
   reduced,
   startRun,
   startWorker,
-  type TestWorker,
   typesOf,
   unique,
+  workshop,
 } from "./harness.ts";
 import {
   inShort,
@@ -25,25 +25,7 @@ import {
 
 let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(agent: Agent): Promise<TestWorker> {
-  const worker = await startWorker(nats.url, [agent]);
-  workers.push(worker);
-  return worker;
-}
+const hosted = workshop((made) => ({ nats, broker } = made));
 
 function evenNumber(content: unknown): number {
   if (typeof content !== "number") throw new TypeError("a number is wanted");

@@ -1,6 +1,6 @@
-import { type Broker, openBroker } from "@throughline/broker";
-import { eventually, type NatsServer, startNats } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { type Broker } from "@throughline/broker";
+import { eventually, type NatsServer } from "@throughline/testkit";
+import { describe, expect, it } from "vitest";
 import {
   type Agent,
   AgentError,
@@ -19,9 +19,9 @@ import {
   reduced,
   startRun,
   startWorker,
-  type TestWorker,
   typesOf,
   unique,
+  workshop,
 } from "./harness.ts";
 import {
   clientTools,
@@ -34,25 +34,7 @@ import {
 
 let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(agent: Agent): Promise<TestWorker> {
-  const worker = await startWorker(nats.url, [agent], { graceMs: 500 });
-  workers.push(worker);
-  return worker;
-}
+const hosted = workshop((made) => ({ nats, broker } = made), { graceMs: 500 });
 
 function shown(outcome: ToolOutcome): unknown[] {
   return [outcome.name, outcome.ok ? outcome.result : outcome.error.code];

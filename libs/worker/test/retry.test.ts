@@ -1,9 +1,8 @@
 /** What a repetition keeps besides steps. */
-import { type Broker, openBroker, type RunRef } from "@throughline/broker";
+import { type Broker, type RunRef } from "@throughline/broker";
 import type { NewEvent, RunState } from "@throughline/protocol";
-import { type NatsServer, startNats } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import { type Agent, defineAgent, defineTool, type Scope, type Tool } from "../src/index.ts";
+import { describe, expect, it } from "vitest";
+import { defineAgent, defineTool, type Scope, type Tool } from "../src/index.ts";
 import { seedEvents } from "../src/retry-seed.ts";
 import { stateOf, stepCompleted, stepStarted } from "./events.ts";
 import {
@@ -15,31 +14,13 @@ import {
   logged,
   reduced,
   startRun,
-  startWorker,
-  type TestWorker,
   unique,
+  workshop,
 } from "./harness.ts";
 import { openApproval, openInput, send } from "./requests-harness.ts";
 
-let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(agent: Agent): Promise<void> {
-  workers.push(await startWorker(nats.url, [agent], { graceMs: 100 }));
-}
+const hosted = workshop((made) => ({ broker } = made), { graceMs: 100 });
 
 async function repeated(old: RunRef, agent: string, fromStep?: string): Promise<RunState> {
   const from = fromStep === undefined ? {} : { from_step: fromStep };

@@ -1,7 +1,7 @@
-import { type Broker, openBroker } from "@throughline/broker";
+import { type Broker } from "@throughline/broker";
 import { MAX_EVENT_BYTES } from "@throughline/protocol";
-import { eventually, type NatsServer, startNats } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { eventually, type NatsServer } from "@throughline/testkit";
+import { describe, expect, it } from "vitest";
 import { AgentError, defineAgent, type RunStopped } from "../src/index.ts";
 import {
   ended,
@@ -11,34 +11,14 @@ import {
   reduced,
   startRun,
   startWorker,
-  type TestWorker,
   typesOf,
   unique,
+  workshop,
 } from "./harness.ts";
 
 let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(
-  ...args: Parameters<typeof startWorker> extends [string, ...infer Rest] ? Rest : never
-): Promise<TestWorker> {
-  const worker = await startWorker(nats.url, ...args);
-  workers.push(worker);
-  return worker;
-}
+const hosted = workshop((made) => ({ nats, broker } = made));
 
 describe("hosting runs", () => {
   it("[FIN9] state that is too large for an event fails the run for good, with the limit", async () => {

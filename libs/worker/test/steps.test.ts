@@ -1,6 +1,5 @@
-import { type Broker, openBroker } from "@throughline/broker";
-import { type NatsServer, startNats } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { type Broker } from "@throughline/broker";
+import { describe, expect, it } from "vitest";
 import { type Agent, AgentError, defineAgent, defineTool } from "../src/index.ts";
 import {
   answered,
@@ -11,33 +10,13 @@ import {
   logOf,
   reduced,
   startRun,
-  startWorker,
-  type TestWorker,
   typesOf,
   unique,
+  workshop,
 } from "./harness.ts";
 
-let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(agent: Agent): Promise<TestWorker> {
-  const worker = await startWorker(nats.url, [agent]);
-  workers.push(worker);
-  return worker;
-}
+const hosted = workshop((made) => ({ broker } = made));
 
 const busy = (message: string, retryAfterMs?: number): AgentError =>
   new AgentError("busy", message, {

@@ -1,6 +1,6 @@
-import { type Broker, openBroker } from "@throughline/broker";
-import { eventually, type NatsServer, startNats } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { type Broker } from "@throughline/broker";
+import { eventually, startNats } from "@throughline/testkit";
+import { describe, expect, it } from "vitest";
 import { endBegins } from "../src/deadline.ts";
 import { defineAgent, type RunStopped } from "../src/index.ts";
 import {
@@ -9,35 +9,13 @@ import {
   reduced,
   startRun,
   startWorker,
-  type TestWorker,
   typesOf,
   unique,
+  workshop,
 } from "./harness.ts";
 
-let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(
-  agent: ReturnType<typeof defineAgent>,
-  options: Parameters<typeof startWorker>[2] = {},
-): Promise<TestWorker> {
-  const worker = await startWorker(nats.url, [agent], options);
-  workers.push(worker);
-  return worker;
-}
+const hosted = workshop((made) => ({ broker } = made));
 
 /** So long that a run which another worker gets sooner was handed to it. */
 const LONG_LEASE = { ackWaitMs: 20_000 };

@@ -1,6 +1,6 @@
-import { type Broker, openBroker, openRunWriter } from "@throughline/broker";
-import { eventually, type NatsServer, seededRandom, startNats } from "@throughline/testkit";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { type Broker, openRunWriter } from "@throughline/broker";
+import { eventually, type NatsServer, seededRandom } from "@throughline/testkit";
+import { describe, expect, it } from "vitest";
 import { AgentError, defineAgent, type RunContext } from "../src/index.ts";
 import {
   ended,
@@ -12,29 +12,12 @@ import {
   type TestWorker,
   typesOf,
   unique,
+  workshop,
 } from "./harness.ts";
 
 let nats: NatsServer;
 let broker: Broker;
-const workers: TestWorker[] = [];
-
-beforeAll(async () => {
-  nats = await startNats();
-  broker = await openBroker({ servers: [nats.url], name: "test", shards: 2 });
-});
-afterEach(async () => {
-  await Promise.all(workers.splice(0).map((worker) => worker.stop()));
-});
-afterAll(async () => {
-  await broker.close();
-  await nats.dispose();
-});
-
-async function hosted(agent: ReturnType<typeof defineAgent>): Promise<TestWorker> {
-  const worker = await startWorker(nats.url, [agent]);
-  workers.push(worker);
-  return worker;
-}
+const hosted = workshop((made) => ({ nats, broker } = made));
 
 /** A worker that dies when `reached` opens. It is not stopped after the test: the dead stop nothing. */
 async function doomed(
