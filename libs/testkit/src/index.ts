@@ -1,4 +1,5 @@
 export type { Exit, LaunchedProcess } from "./child.ts";
+export { openHiddenTab, pageAt, startChromium } from "./chromium.ts";
 export { manualClock, type ManualClock } from "./clock.ts";
 export { eventually, type EventuallyOptions } from "./eventually.ts";
 export {
