@@ -6,20 +6,35 @@ import type { Metrics } from "./metrics.ts";
 const SAMPLE_MS = 200;
 const BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 
-/** Adds `throughline_event_loop_lag_seconds` and `throughline_event_loop_utilization`; returns how to stop. */
+/**
+ * Adds `throughline_event_loop_lag_seconds`, `throughline_event_loop_lag_max_seconds` and
+ * `throughline_event_loop_utilization`; returns how to stop.
+ */
 export function watchEventLoop(metrics: Metrics): () => void {
   const lag = metrics.histogram(
     "throughline_event_loop_lag_seconds",
     "How late a timer fires, sampled every 200 ms.",
     BUCKETS_S,
   );
+  let worst = 0;
   let expected = performance.now() + SAMPLE_MS;
   const timer = setInterval(() => {
     const now = performance.now();
-    lag.observe(Math.max(0, now - expected) / 1000);
+    const seconds = Math.max(0, now - expected) / 1000;
+    lag.observe(seconds);
+    worst = Math.max(worst, seconds);
     expected = now + SAMPLE_MS;
   }, SAMPLE_MS);
   timer.unref();
+  metrics.gauge(
+    "throughline_event_loop_lag_max_seconds",
+    "The latest that a timer has fired since the last scrape.",
+    () => {
+      const seconds = worst;
+      worst = 0;
+      return seconds;
+    },
+  );
 
   let since = performance.eventLoopUtilization();
   metrics.gauge(

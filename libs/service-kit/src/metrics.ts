@@ -35,6 +35,8 @@ export interface Metrics {
     values: readonly V[],
     read: (value: V) => number,
   ) => void;
+  /** What does not change while the process lives, as the labels of one series of value 1. */
+  readonly info: (name: string, help: string, labels: Readonly<Record<string, string>>) => void;
   /** 240 ns an observation: not for every delivery. */
   readonly histogram: (
     name: string,
@@ -117,6 +119,11 @@ export function createMetrics(labels: Record<string, string>): Metrics {
           this.set(read());
         },
       });
+    },
+    info: (name, help, labels) => {
+      checkName(name, "gauge");
+      const labelNames = Object.keys(labels);
+      new Gauge({ name, help, labelNames, registers: [registry] }).set({ ...labels }, 1);
     },
     histogram: (name, help, buckets) => {
       checkName(name, "histogram");

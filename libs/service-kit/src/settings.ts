@@ -3,6 +3,7 @@
  *
  * Each has its default here and nowhere else: compose files and charts set only what differs.
  */
+import { randomInt } from "node:crypto";
 import { hostname } from "node:os";
 import { z } from "zod";
 
@@ -119,13 +120,10 @@ export const sharedSettings: {
   TL_NATS_URL: list(",", ["nats://127.0.0.1:4222"]),
   /** Without it limits are counted in each process. */
   TL_REDIS_URL: optionalText(),
+  /** Names the process in `welcome`, metrics, logs and to other nodes: no two may have the same. */
   TL_NODE_ID: z
     .string()
-    .default(() =>
-      hostname()
-        .replaceAll(/[^A-Za-z0-9_-]/g, "-")
-        .slice(0, 64),
-    )
+    .default(ownName)
     .refine((value) => /^[A-Za-z0-9_-]{1,64}$/.test(value), {
       error: "must be 1 to 64 letters, digits, underscores or hyphens",
     }),
@@ -140,3 +138,13 @@ export const sharedSettings: {
   TL_ALLOW_SHORT_RETENTION: flag(false),
   TL_LOG_LEVEL: oneOf(LOG_LEVELS, "info"),
 };
+
+/** Of the machine, and of this process among others on it: several share a machine, or even a port. */
+function ownName(): string {
+  const machine = hostname()
+    .replaceAll(/[^A-Za-z0-9_-]/g, "-")
+    .slice(0, 33);
+  return `${machine}-${randomInt(36 ** 5)
+    .toString(36)
+    .padStart(5, "0")}`;
+}

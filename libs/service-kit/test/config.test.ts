@@ -1,3 +1,4 @@
+import { hostname } from "node:os";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import {
@@ -113,6 +114,13 @@ describe("loadConfig", () => {
       TL_REPLICAS: 1,
     });
     expect(() => loadConfig(z.object(sharedSettings), { TL_NODE_ID: "a.b" })).toThrow("TL_NODE_ID");
-    expect(loadConfig(z.object(sharedSettings), {}).TL_NODE_ID).toMatch(/^[A-Za-z0-9_-]{1,64}$/);
+  });
+
+  it("[CFG6] names each process differently, after its machine", () => {
+    const own = (): string => loadConfig(z.object(sharedSettings), {}).TL_NODE_ID;
+    const machine = hostname().replaceAll(/[^A-Za-z0-9_-]/g, "-");
+    expect(own()).toMatch(/^[A-Za-z0-9_-]{1,33}-[0-9a-z]{5}$/);
+    expect(own().startsWith(machine.slice(0, 33))).toBe(true);
+    expect(new Set(Array.from({ length: 20 }, own)).size).toBe(20);
   });
 });

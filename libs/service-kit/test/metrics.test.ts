@@ -45,6 +45,14 @@ describe("metrics", () => {
     });
   });
 
+  it("[MET6] says what does not change as the labels of one series", async () => {
+    const metrics = createMetrics({ node: "n1" });
+    metrics.info("throughline_edge_info", "What runs.", { version: "1.2.3", build: "b" });
+    expect(await series(metrics, "throughline_edge_info")).toEqual({
+      'throughline_edge_info{version="1.2.3",build="b",node="n1"}': 1,
+    });
+  });
+
   it("[MET3] reads gauges at the scrape", async () => {
     const metrics = createMetrics({});
     let now = 1;
@@ -68,12 +76,18 @@ describe("metrics", () => {
       const all = await series(metrics, "throughline_event_loop_lag_seconds_bucket");
       return all[`throughline_event_loop_lag_seconds_bucket{le="${le}"}`] ?? NaN;
     };
+    let worst = 0;
+    const worstLag = async (): Promise<number> =>
+      Object.values(await series(metrics, "throughline_event_loop_lag_max_seconds"))[0] ?? NaN;
     await eventually(async () => (await bucket("+Inf")) > 0);
     // Two samples and a half: however the block lies between them, one is more than 250 ms late.
     const until = performance.now() + 500;
     while (performance.now() < until);
+    await eventually(async () => (worst = await worstLag()) > 0.25);
     await eventually(async () => (await bucket("+Inf")) - (await bucket("0.25")) === 1);
     stop();
+    expect(worst).toBeGreaterThan(0.25);
+    expect(await worstLag()).toBe(0);
     const busy = Object.values(await series(metrics, "throughline_event_loop_utilization"));
     expect(busy[0]).toBeGreaterThan(0);
     expect(await metrics.text()).not.toContain("nodejs_eventloop_lag");

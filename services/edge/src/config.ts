@@ -1,5 +1,6 @@
 import {
   flag,
+  list,
   loadConfig,
   milliseconds,
   optionalPort,
@@ -10,6 +11,7 @@ import {
   wholeNumber,
 } from "@throughline/service-kit";
 import { z } from "zod";
+import { isNetwork } from "./auth/proxies.ts";
 
 const MIB = 1024 * 1024;
 
@@ -18,6 +20,7 @@ const ownSettings: {
   TL_PORT: Setting<number>;
   TL_SHARED_PORT: Setting<number | undefined>;
   TL_DEV_TOKENS: Setting<boolean>;
+  TL_TRUSTED_PROXIES: Setting<string[]>;
   TL_MAX_CONNECTIONS: Setting<number>;
   TL_FANOUT_BYTES: Setting<number>;
   TL_DRAIN_DELAY_MS: Setting<number>;
@@ -30,6 +33,10 @@ const ownSettings: {
   TL_SHARED_PORT: optionalPort(),
   /** Local mode: `dev.<tenant>.<user>` is a token. */
   TL_DEV_TOKENS: flag(false),
+  /** Load balancers, whose `X-Forwarded-For` says who the client is: addresses or networks, comma separated. */
+  TL_TRUSTED_PROXIES: list(",").refine((networks) => networks.every(isNetwork), {
+    error: "must be addresses or networks as 10.0.0.0/8, separated by commas",
+  }),
   TL_MAX_CONNECTIONS: wholeNumber(50_000, { min: 1 }),
   /** For rings, log pages and delta buffers together. */
   TL_FANOUT_BYTES: wholeNumber(128 * MIB, { min: MIB }),

@@ -1,7 +1,8 @@
 import { type Broker, offload, openAgentDirectory } from "@throughline/broker";
 import { randomBytes } from "node:crypto";
-import { setTimeout as wait } from "node:timers/promises";
+import { setImmediate as turn, setTimeout as wait } from "node:timers/promises";
 import { apiRoutes } from "./api/routes.ts";
+import { TrustedProxies } from "./auth/proxies.ts";
 import { authenticate } from "./auth/token.ts";
 import { MembershipLists } from "./commands/membership-lists.ts";
 import type { CommandServices } from "./commands/services.ts";
@@ -41,6 +42,8 @@ export interface EdgeOptions {
   /** A port shared with other processes of this machine. */
   readonly sharedPort: number | undefined;
   readonly devTokens: boolean;
+  /** Addresses or networks of load balancers, whose `X-Forwarded-For` is believed. */
+  readonly trustedProxies: readonly string[];
   readonly maxConnections: number;
   readonly fanoutBytes: number;
   readonly deadlineMs: number;
@@ -149,13 +152,18 @@ export async function startEdge(
   };
 
   const connections = new Slots(options.maxConnections, 0);
+  const handshakes = new Slots(HANDSHAKES, 0);
+  const requests = new Slots(REQUESTS, 0);
   const sweep = new Sweep<Connection>(SWEEP_TICKS);
-  const auth: Parameters<typeof authenticate>[2] = { devTokens: options.devTokens };
+  const auth: Parameters<typeof authenticate>[2] = {
+    devTokens: options.devTokens,
+    proxies: new TrustedProxies(options.trustedProxies),
+  };
   serveWebSocket(app, "/v1/connect", {
     maxBackpressure: maxBackpressure(limits),
     idleTimeout: IDLE_TIMEOUT_S,
     connections,
-    handshakes: new Slots(HANDSHAKES, 0),
+    handshakes,
     log,
     authenticate: (token, head) => authenticate(token, head, auth),
     isAccepting: () => phase === "serving" || phase === "leaving",
@@ -183,7 +191,8 @@ export async function startEdge(
   });
   serveRoutes(app, routes, {
     maxBodyBytes: MAX_FRAME_BYTES,
-    requests: new Slots(REQUESTS, 0),
+    requests,
+    isLeaving: () => phase !== "serving",
     log,
   });
 
@@ -232,12 +241,17 @@ export async function startEdge(
         delayMs: options.drainDelayMs,
         spreadMs: options.drainMs,
         connections: () => [...sweep.items()],
+        open: () => sweep.size,
+        arrivals: () => handshakes.granted + requests.granted,
+        requests: () => requests.taken,
         stopListening: () => {
           phase = "draining";
           stopListening();
         },
         random: Math.random,
+        now: () => performance.now(),
         wait: (ms) => wait(ms),
+        turn: () => turn(),
       });
     },
     close: () => {
@@ -247,6 +261,9 @@ export async function startEdge(
       unwatch();
       for (const connection of [...sweep.items()]) connection.close(1012, "this node is stopping");
       hubs.close();
+      // Load balancers keep idle connections: a request that goes to one of them now is better off with
+      // a connection that is closed than with an answer from a node that has left NATS.
+      app.close();
     },
   };
 }

@@ -11,6 +11,7 @@ import { startEdge } from "./edge.ts";
 import { kernelAdvice } from "./lifecycle/kernel.ts";
 import { exposeMetrics } from "./metrics.ts";
 import { loadUws } from "./transport/uws.ts";
+import { version } from "./version.ts";
 
 /** The composition root: the only reader of the environment and of signals. */
 async function main(): Promise<void> {
@@ -45,6 +46,7 @@ async function main(): Promise<void> {
       port: config.TL_PORT,
       sharedPort: config.TL_SHARED_PORT,
       devTokens: config.TL_DEV_TOKENS,
+      trustedProxies: config.TL_TRUSTED_PROXIES,
       maxConnections: config.TL_MAX_CONNECTIONS,
       fanoutBytes: config.TL_FANOUT_BYTES,
       deadlineMs: config.TL_DEADLINE_MS,
@@ -56,6 +58,7 @@ async function main(): Promise<void> {
     log,
   );
   const metrics = createMetrics({ service: "edge", node: config.TL_NODE_ID });
+  metrics.info("throughline_edge_info", "What runs here.", { version: version(), uws: uws.build });
   watchEventLoop(metrics);
   const admin = await adminServer({
     host: config.TL_ADMIN_HOST,

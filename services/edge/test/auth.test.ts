@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { authorise, type Operation } from "../src/auth/grants.ts";
 import { isLoopback, type RequestOrigin } from "../src/auth/local.ts";
+import { isNetwork, TrustedProxies } from "../src/auth/proxies.ts";
 import { authenticate } from "../src/auth/token.ts";
 
 function request(headers: Record<string, string> = {}, remoteAddress = "127.0.0.1"): RequestOrigin {
@@ -9,7 +10,7 @@ function request(headers: Record<string, string> = {}, remoteAddress = "127.0.0.
     headers: new Map(Object.entries({ host: "localhost:8080", ...headers })),
   };
 }
-const LOCAL = { devTokens: true };
+const LOCAL = { devTokens: true, proxies: new TrustedProxies([]) };
 
 describe("dev tokens", () => {
   test("[AUTH1] name a tenant and a user; a user may have dots", () => {
@@ -42,7 +43,7 @@ describe("dev tokens", () => {
   });
 
   test("[AUTH1] outside of local mode none is taken", () => {
-    expect(authenticate("dev.acme.ann", request(), { devTokens: false })).toMatchObject({
+    expect(authenticate("dev.acme.ann", request(), { ...LOCAL, devTokens: false })).toMatchObject({
       ok: false,
       code: "unauthenticated",
     });
@@ -151,5 +152,48 @@ describe("grants", () => {
     ];
     expect(refusals[0]).toMatchObject({ ok: false, code: "not_found" });
     for (const refusal of refusals) expect(refusal).toEqual(refusals[0]);
+  });
+});
+
+describe("a load balancer in front", () => {
+  const options = { devTokens: true, proxies: new TrustedProxies(["127.0.0.1", "10.1.0.0/16"]) };
+  const code = (headers: Record<string, string>, peer?: string): string => {
+    const result = authenticate("dev.acme.ann", request(headers, peer), options);
+    return result.ok ? "taken" : result.code;
+  };
+
+  test.each([
+    ["the machine's own program", "127.0.0.1", "127.0.0.1"],
+    ["IPv6, and a mapped peer", "::1", "::ffff:127.0.0.1"],
+    ["a second proxy in a trusted network", "127.0.0.1, 10.1.2.3", "127.0.0.1"],
+  ])("[AUTH6] whom a trusted proxy names is the client: %s", (_what, forwarded, peer) => {
+    const headers = { "x-forwarded-for": forwarded, "x-forwarded-proto": "http" };
+    expect(code(headers, peer)).toBe("taken");
+  });
+
+  test.each([
+    ["another machine", { "x-forwarded-for": "192.0.2.7" }, "127.0.0.1"],
+    ["one that claims to be local", { "x-forwarded-for": "127.0.0.1, 192.0.2.7" }, "127.0.0.1"],
+    ["what is no address", { "x-forwarded-for": "127.0.0.1, unknown" }, "127.0.0.1"],
+    ["a proxy that is not trusted", { "x-forwarded-for": "127.0.0.1" }, "10.2.0.1"],
+    ["a trusted proxy that names nobody", { "x-forwarded-proto": "https" }, "127.0.0.1"],
+    ["a further proxy's trace", { "x-forwarded-for": "127.0.0.1", via: "1.1 cdn" }, "127.0.0.1"],
+    ["a foreign Host", { "x-forwarded-for": "127.0.0.1", host: "evil.example" }, "127.0.0.1"],
+  ])("[AUTH6] [AUTH1] not local: %s", (_what, headers, peer) => {
+    expect(code(headers, peer)).toBe("forbidden");
+  });
+
+  test("[AUTH6] networks are checked when they are read", () => {
+    expect(["10.0.0.0/8", "::1", "fd00::/64", "192.0.2.1"].every(isNetwork)).toBe(true);
+    for (const wrong of [
+      "",
+      "localhost",
+      "10.0.0.0/33",
+      "10.0.0.0/",
+      "10/8",
+      "::1/129",
+      "1.2.3.4/8/8",
+    ])
+      expect([wrong, isNetwork(wrong)]).toEqual([wrong, false]);
   });
 });

@@ -1,8 +1,9 @@
+import { seededRandom } from "@throughline/testkit";
 import { FANOUT_LIMITS, maxBackpressure } from "../src/fanout/limits.ts";
 import { Turn } from "../src/fanout/turn.ts";
 import { describe, expect, test } from "vitest";
 import { Slots } from "../src/lifecycle/admission.ts";
-import { drain } from "../src/lifecycle/drain.ts";
+import { drain, type DrainOptions } from "../src/lifecycle/drain.ts";
 import { Sweep } from "../src/lifecycle/sweep.ts";
 import { loadUws, UwsUnavailable } from "../src/transport/uws.ts";
 import { validateOptions } from "../src/transport/websocket.ts";
@@ -50,39 +51,102 @@ describe("the sweep", () => {
 });
 
 describe("draining", () => {
-  test("[LIFE3] accepts for a while, stops, tells all when to come back, and closes them in batches", async () => {
+  /** Clients that note what they are told, and when. */
+  function stage(count: number, options: Partial<DrainOptions> = {}) {
+    const clock = { now: 0 };
     const steps: string[] = [];
-    const delays: number[] = [];
-    let open = 0;
-    let most = 0;
-    let batch = 0;
-    const connections = Array.from({ length: 250 }, () => ({
-      goaway: (ms: number) => void delays.push(ms),
+    const log: { told: number; after: number; closedAt: number | undefined }[] = [];
+    const connections = Array.from({ length: count }, (_, i) => ({
+      isBusy: false,
+      goaway: (ms: number) => void (log[i] ??= { told: clock.now, after: ms, closedAt: undefined }),
       close: (code: number) => {
         expect(code).toBe(1012);
-        open += 1;
-        batch += 1;
-        most = Math.max(most, batch);
+        const entry = log[i];
+        if (entry) entry.closedAt ??= clock.now;
       },
     }));
-    let n = 0;
-    await drain({
+    const random = seededRandom();
+    const run = drain({
       delayMs: 3_000,
       spreadMs: 1_000,
       connections: () => connections,
-      stopListening: () => void steps.push(`stop after ${steps.join("+")}`),
-      random: () => (n += 1) / 251,
+      open: () => count - log.filter(({ closedAt }) => closedAt !== undefined).length,
+      arrivals: () => 0,
+      requests: () => 0,
+      stopListening: () => void steps.push(`stop at ${clock.now}`),
+      random: () => random.next(),
+      now: () => clock.now,
       wait: (ms) => {
-        batch = 0;
-        if (open === 0 && delays.length === 0) steps.push(String(ms));
+        clock.now += ms;
         return Promise.resolve();
       },
+      turn: () => {
+        steps.push(`turn at ${clock.now}`);
+        return Promise.resolve();
+      },
+      ...options,
     });
-    expect(steps.at(-1)).toBe("stop after 3000+20");
-    expect(open).toBe(250);
-    expect(most).toBe(100);
-    expect(Math.min(...delays)).toBeLessThan(50);
-    expect(Math.max(...delays)).toBeGreaterThan(900);
+    return { clock, steps, log, connections, run };
+  }
+
+  test("[LIFE3] accepts for a while, stops in a quiet moment, spreads the goaways evenly, closes what stays", async () => {
+    const { steps, log, run } = stage(250);
+    await run;
+    expect(steps).toEqual(["turn at 3020", "stop at 3020"]);
+    // Told within a few ticks, to go within the second: even, and each a second of its own to do so.
+    const dues = log.map(({ told, after }) => told + after - 3_020);
+    for (let quarter = 0; quarter < 4; quarter += 1) {
+      const there = dues.filter((due) => Math.floor(due / 250) === quarter).length;
+      expect(there).toBeGreaterThan(59);
+      expect(there).toBeLessThan(66);
+    }
+    expect(Math.max(...log.map(({ told }) => told))).toBeLessThan(3_100);
+    for (const { told, after, closedAt = NaN } of log) {
+      expect(closedAt - told - after).toBeGreaterThanOrEqual(1_000);
+      expect(closedAt - told - after).toBeLessThan(1_050);
+    }
+  });
+
+  test("[LIFE3] all are told before their time, however many there are, and few do not take all of it", async () => {
+    const many = stage(20_000);
+    await many.run;
+    expect(Math.max(...many.log.map(({ told }) => told))).toBeLessThanOrEqual(4_060);
+    const few = stage(3, { spreadMs: 60_000 });
+    await few.run;
+    expect(few.clock.now).toBeLessThan(4_200);
+  });
+
+  test("[LIFE3] a client that waits for an answer is given a second for it", async () => {
+    const { log, connections, run, clock } = stage(2);
+    const [waits, stuck] = connections;
+    if (!waits || !stuck) throw new Error("two clients are wanted");
+    Object.defineProperty(waits, "isBusy", { get: () => clock.now < 4_300 });
+    stuck.isBusy = true;
+    await run;
+    expect(log[0]?.closedAt).toBeGreaterThanOrEqual(4_300);
+    expect(log[0]?.closedAt).toBeLessThan(4_350);
+    expect(log[1]?.closedAt).toBeGreaterThanOrEqual(5_020);
+    expect(log[1]?.closedAt).toBeLessThan(5_100);
+  });
+
+  test("[LIFE3] HTTP requests under way are waited for, and not for ever", async () => {
+    let asked = 0;
+    const ends = stage(0, { requests: () => ((asked += 1) < 10 ? 1 : 0) });
+    await ends.run;
+    expect(ends.clock.now).toBe(3_020 + 10 * 20);
+    const never = stage(0, { requests: () => 1 });
+    await never.run;
+    expect(never.clock.now).toBeLessThan(3_020 + 20_100);
+  });
+
+  test("[LIFE3] the listener is closed when nobody has come for a tick, and after a second at the latest", async () => {
+    let arrived = 0;
+    const ceases = stage(0, { arrivals: () => (arrived = Math.min(arrived + 1, 5)) });
+    await ceases.run;
+    expect(ceases.steps.at(-1)).toBe(`stop at ${3_000 + 5 * 20}`);
+    const busy = stage(0, { arrivals: () => (arrived += 1) });
+    await busy.run;
+    expect(busy.steps.at(-1)).toBe("stop at 4000");
   });
 });
 

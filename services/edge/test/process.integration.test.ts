@@ -7,6 +7,7 @@ import {
   type NatsServer,
 } from "@throughline/testkit";
 import { spawn } from "node:child_process";
+import { Agent, request } from "node:http";
 import { fileURLToPath } from "node:url";
 import { WebSocket } from "ws";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -31,14 +32,38 @@ function start(env: Record<string, string>): Promise<{ code: number | null; stde
   });
 }
 
-function connect(port: number): Promise<WebSocket> {
+async function connect(port: number): Promise<WebSocket> {
+  return (await connected(port)).ws;
+}
+
+function connected(port: number): Promise<{ ws: WebSocket; welcome: { node: string } }> {
   return new Promise((resolve, reject) => {
     const ws = new WebSocket(`ws://127.0.0.1:${port}/v1/connect`, [
       "throughline.v1",
       "bearer.dev.acme.ann",
     ]);
-    ws.once("message", () => resolve(ws));
+    ws.once("message", (data: Buffer) =>
+      resolve({ ws, welcome: JSON.parse(data.toString("utf8")) }),
+    );
     ws.once("error", reject);
+  });
+}
+
+function get(
+  agent: Agent,
+  url: string,
+): Promise<{ status: number | undefined; connection: string | undefined; reused: boolean }> {
+  return new Promise((resolve, reject) => {
+    const headers = { authorization: "Bearer dev.acme.ann" };
+    const sent = request(url, { agent, headers }, (response) => {
+      response.resume();
+      response.on("end", () => {
+        const { connection } = response.headers;
+        const kept = connection === "keep-alive" ? undefined : connection;
+        resolve({ status: response.statusCode, connection: kept, reused: sent.reusedSocket });
+      });
+    });
+    sent.on("error", reject).end();
   });
 }
 
@@ -81,6 +106,45 @@ describe("the process", () => {
     expect(await connections(edges[1]!)).toBe(20);
     for (const ws of [...sockets, ...back]) ws.terminate();
     await edges[1]!.dispose();
+  });
+
+  test("[LIFE8] without a name each process has its own, in `welcome` and on every series", async () => {
+    const names: string[] = [];
+    const sharedPort = await freePort();
+    const edges = [0, 1].map(() =>
+      startEdge({ natsUrl: nats.url, sharedPort, env: { TL_NODE_ID: "" } }),
+    );
+    for (const edge of await Promise.all(edges)) {
+      const { ws, welcome } = await connected(edge.port);
+      ws.terminate();
+      const scrape = await (await fetch(`${edge.adminUrl}/metrics`)).text();
+      const series = scrape.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
+      expect(series.filter((line) => !line.includes(`node="${welcome.node}"`))).toEqual([]);
+      expect(scrape).toMatch(
+        /^throughline_edge_info\{version="\d.*",uws="uWebSockets.js .*"\} 1$/m,
+      );
+      names.push(welcome.node);
+      await edge.dispose();
+    }
+    expect(new Set(names).size).toBe(2);
+  });
+
+  test("[LIFE7] HTTP connections that are kept alive are ended by the next answer once the node leaves", async () => {
+    const edge = await startEdge({ natsUrl: nats.url, env: { TL_DRAIN_DELAY_MS: "2000" } });
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const before = await get(agent, `${edge.url}/v1/sessions`);
+    expect([before.status, before.connection]).toEqual([200, undefined]);
+    const left = edge.stop();
+    await eventually(async () => (await fetch(`${edge.adminUrl}/readyz`)).status === 503);
+    const last = await get(agent, `${edge.url}/v1/sessions`);
+    expect([last.status, last.connection, last.reused]).toEqual([200, "close", true]);
+    // Further requests are served all the same, while connections are taken.
+    expect(await get(agent, `${edge.url}/v1/nothing`)).toMatchObject({
+      status: 404,
+      reused: false,
+    });
+    agent.destroy();
+    expect((await left).code).toBe(0);
   });
 
   test("[LIFE3] [AUTH1] SIGTERM: not ready, goaway, 1012, exit 0; dev tokens only where they are allowed", async () => {

@@ -87,6 +87,7 @@ export class Stage {
         port: 0,
         sharedPort: undefined,
         devTokens: true,
+        trustedProxies: [],
         maxConnections: 10_000,
         fanoutBytes: 64 * 1024 * 1024,
         deadlineMs: 60_000,

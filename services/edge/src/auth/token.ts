@@ -1,10 +1,12 @@
 import { isId } from "@throughline/protocol";
 import { notLocal, type RequestOrigin } from "./local.ts";
 import type { Principal } from "./principal.ts";
+import type { TrustedProxies } from "./proxies.ts";
 
 export interface AuthOptions {
   /** Local mode: `dev.<tenant>.<user>` is a token. */
   readonly devTokens: boolean;
+  readonly proxies: TrustedProxies;
 }
 
 export type Authenticated =
@@ -28,7 +30,7 @@ export function authenticate(
   if (kind !== "dev" || !options.devTokens) {
     return { ok: false, code: "unauthenticated", message: "the token is not valid here" };
   }
-  const reason = notLocal(request);
+  const reason = notLocal(options.proxies.seenThrough(request));
   if (reason !== undefined) {
     return {
       ok: false,

@@ -7,6 +7,7 @@ export class Slots {
   readonly #queueLimit: number;
   readonly #queue: (() => void)[] = [];
   #taken = 0;
+  #granted = 0;
 
   /** Up to `queueLimit` may wait for one of `limit`. */
   constructor(limit: number, queueLimit: number) {
@@ -18,6 +19,11 @@ export class Slots {
     return this.#taken;
   }
 
+  /** How many have been given out since the start. */
+  get granted(): number {
+    return this.#granted;
+  }
+
   get queued(): number {
     return this.#queue.length;
   }
@@ -26,6 +32,7 @@ export class Slots {
   tryTake(): boolean {
     if (this.#taken >= this.#limit) return false;
     this.#taken += 1;
+    this.#granted += 1;
     return true;
   }
 
@@ -40,7 +47,11 @@ export class Slots {
   /** Gives a slot back, to the one who has waited longest. */
   give(): void {
     const next = this.#queue.shift();
-    if (next) next();
-    else this.#taken -= 1;
+    if (next) {
+      this.#granted += 1;
+      next();
+    } else {
+      this.#taken -= 1;
+    }
   }
 }

@@ -110,6 +110,10 @@ export class Connection implements ConnectionPort {
     this.#onGone();
   }
 
+  get isBusy(): boolean {
+    return this.#state.phase !== "closed" && this.#state.pending > 0;
+  }
+
   goaway(reconnectAfterMs: number, reason: string): void {
     this.happen({ kind: "goaway", reconnectAfterMs, reason });
   }

@@ -28,6 +28,11 @@ export interface HttpOptions {
   readonly maxBodyBytes: number;
   /** Requests in flight, node-wide. */
   readonly requests: Slots;
+  /**
+   * Whether this node is going: then each answer is the last on its connection, so that no client and no
+   * load balancer puts a further request on one that is about to close.
+   */
+  readonly isLeaving: () => boolean;
   readonly log: Log;
 }
 
@@ -49,16 +54,19 @@ export function serveRoutes(app: UwsApp, routes: readonly Route[], options: Http
     const allow = own.map((route) => route.method.toUpperCase()).join(", ");
     app.any(pattern, (res) => {
       const message = `this path takes ${allow}`;
-      refuse(res, problem("method_not_allowed", message, { headers: { Allow: allow } }));
+      const refused = problem("method_not_allowed", message, { headers: { Allow: allow } });
+      new Exchange(res, options.isLeaving).reply(refused);
     });
   }
-  app.any("/*", (res) => refuse(res, problem("not_found", "there is no such path")));
+  app.any("/*", (res) => {
+    new Exchange(res, options.isLeaving).reply(problem("not_found", "there is no such path"));
+  });
 }
 
 function handler(route: Route, options: HttpOptions): (res: UwsResponse, req: UwsRequest) => void {
   const paramCount = route.pattern.split("/:").length - 1;
   return (res, req) => {
-    const exchange = new Exchange(res);
+    const exchange = new Exchange(res, options.isLeaving);
     try {
       const head = readHead(res, req);
       const params = Array.from({ length: paramCount }, (_, i) => decoded(req.getParameter(i)));
@@ -109,18 +117,16 @@ function decoded(part: string | undefined): string {
   }
 }
 
-function refuse(res: UwsResponse, reply: Reply): void {
-  new Exchange(res).reply(reply);
-}
-
 /** One response, which is there until it is sent or the client goes. */
 class Exchange {
+  readonly #isLeaving: () => boolean;
   #res: UwsResponse | undefined;
   #done: (() => void) | undefined;
   #sent: (() => void) | undefined;
   #replied = false;
 
-  constructor(res: UwsResponse) {
+  constructor(res: UwsResponse, isLeaving: () => boolean) {
+    this.#isLeaving = isLeaving;
     this.#res = res;
     res.onAborted(() => this.#finish());
   }
@@ -167,6 +173,7 @@ class Exchange {
       return;
     }
     this.#replied = true;
+    const isLast = close || this.#isLeaving();
     const { sent } = reply;
     const isLarge = reply.body.length > AT_ONCE;
     const body = isLarge && typeof reply.body === "string" ? Buffer.from(reply.body) : reply.body;
@@ -175,9 +182,11 @@ class Exchange {
       res.writeStatus(`${reply.status} ${STATUS_CODES[reply.status] ?? "Status"}`);
       for (const [name, value] of Object.entries(reply.headers)) res.writeHeader(name, value);
       if (isLarge && typeof body !== "string") {
+        // `tryEnd` takes no order to close: the header asks the client to.
+        if (isLast) res.writeHeader("Connection", "close");
         this.#sendLarge(res, body);
       } else {
-        res.end(body, close);
+        res.end(body, isLast);
         this.#finish();
       }
     });

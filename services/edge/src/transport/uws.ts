@@ -86,6 +86,8 @@ export interface UwsApp {
   post(pattern: string, handler: HttpHandler): UwsApp;
   any(pattern: string, handler: HttpHandler): UwsApp;
   ws<UserData>(pattern: string, behavior: UwsBehavior<UserData>): UwsApp;
+  /** Closes all sockets at once, idle HTTP connections and listeners too. */
+  close(): UwsApp;
   publish(
     topic: string,
     message: string | Uint8Array,

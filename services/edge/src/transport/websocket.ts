@@ -164,7 +164,8 @@ class UpgradeResponse {
     res?.cork(() => {
       res.writeStatus(`${reply.status} ${STATUS_CODES[reply.status] ?? "Status"}`);
       for (const [name, value] of Object.entries(reply.headers)) res.writeHeader(name, value);
-      res.end(reply.body);
+      // Of a refused upgrade nothing more is to come; and a node that drains is about to close it anyway.
+      res.end(reply.body, true);
     });
   }
 
