@@ -1,5 +1,6 @@
 /** The client: commands, and handles on what is followed, over as many connections as that needs. */
-import type { Command, CommandOf, CommandPayload, ControlFrameOf } from "@throughline/protocol";
+import type { Command, CommandPayload, ControlFrameOf, RunState } from "@throughline/protocol";
+import type { Effects } from "./commands/effects.ts";
 import { type Answer, Outbox } from "./commands/outbox.ts";
 import type { ConnectionOptions } from "./connection/connection.ts";
 import type { ClosedFor, ConnectionState } from "./connection/lifecycle.ts";
@@ -9,6 +10,7 @@ import { Follow, type FollowSetup } from "./follow/follow.ts";
 import { Ending, RunHandle, SessionHandle } from "./follow/handle.ts";
 import type { Gap } from "./follow/item.ts";
 import { runBook, sessionBook } from "./follow/state.ts";
+import { RunSteering } from "./follow/steering.ts";
 import { Store } from "./follow/store.ts";
 import { Link, type LinkHooks } from "./link.ts";
 import { newId } from "./new-id.ts";
@@ -152,19 +154,22 @@ export class Client {
     if (this.#closed !== undefined) throw new ClientClosed(this.#closed);
     const { session, run } = what;
     if (run !== undefined) return this.#followRun(session, run, what);
-    return new SessionHandle(
-      new Follow({
-        ...this.#setup({ session }, what),
-        book: sessionBook(session),
-        isEnd: () => false,
-      }),
+    const follow = new Follow({
+      ...this.#setup({ session }, what),
+      book: sessionBook(session),
+      isEnd: () => false,
+    });
+    const { effects, store } = follow;
+    return new SessionHandle(follow, (id) =>
+      this.#steer(session, id, effects, () => store.getSnapshot().runs[id]),
     );
   }
 
   /**
    * Sends a command and resolves when the server has stored it. While there is no connection it waits;
    * after a loss it is sent again under the same id. A refusal that may pass (`unavailable`) is tried
-   * again for a while. What the run makes of it comes as an event with `reply_to`.
+   * again for a while. What the run makes of it comes as an event with `reply_to`: a handle's methods
+   * wait for that.
    *
    * @throws {CommandRejected} refused for good
    * @throws {OutboxFull} 1,000 commands are waiting for their answers
@@ -198,9 +203,21 @@ export class Client {
       book: runBook(run),
       isEnd: ending.isEnd,
     });
-    return new RunHandle(follow, run, ending, async (reason) => {
-      const payload: CommandOf<"run.cancel">["payload"] = reason === undefined ? {} : { reason };
-      await this.command({ type: "run.cancel", session_id: session, run_id: run, payload });
+    const { effects, store } = follow;
+    return new RunHandle(follow, ending, this.#steer(session, run, effects, store.getSnapshot));
+  }
+
+  #steer(
+    session: string,
+    run: string,
+    effects: Effects,
+    state: () => RunState | undefined,
+  ): RunSteering {
+    return new RunSteering(session, run, {
+      effects,
+      state,
+      command: (command, options) => this.command(command, options),
+      follow: (next) => this.#followRun(session, next, {}),
     });
   }
 

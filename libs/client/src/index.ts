@@ -15,6 +15,13 @@ export type { FeedLimits } from "./follow/feed.ts";
 export { RunHandle, SessionHandle, type RunOutcome, type TerminalEvent } from "./follow/handle.ts";
 export type { Closed, FollowItem, Gap, RunSnapshot } from "./follow/item.ts";
 export type { SessionState } from "./follow/state.ts";
+export {
+  type ContinueOptions,
+  type InterruptOptions,
+  type ReasonOptions,
+  type RetryOptions,
+  RunSteering,
+} from "./follow/steering.ts";
 export type { DeliveredEvent } from "./frame.ts";
 export type { ClientOptions } from "./options.ts";
 export { newId } from "./new-id.ts";

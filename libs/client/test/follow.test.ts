@@ -572,12 +572,14 @@ describe("start", () => {
     const run = await starter.start({ session, agent: "test", input: { a: 1 }, id: "start_1" });
     expect([run.session_id, run.run_id]).toEqual([session, "run_start_1"]);
     await eventually(() => run.state.status === "queued");
-    await run.cancel("enough");
+    const cancelled = run.cancel("enough");
+    await eventually(() => edge.sent("run.cancel").length === 1);
     expect(edge.sent("run.cancel")[0]).toMatchObject({
       run_id: run.run_id,
       payload: { reason: "enough" },
     });
     log.append(session, run.run_id, { type: "run.cancelled", payload: { reason: "enough" } });
+    await cancelled;
     expect((await run.done).status).toBe("cancelled");
     expect(edge.complaints).toEqual([]);
   });

@@ -130,6 +130,12 @@ describe("examples", () => {
     const { edge, log, client } = await stage();
     edge.faults.command = (command, connection) => {
       connection.answer(command);
+      if (command.type === "run.interrupt")
+        log.append(command.session_id, command.run_id, {
+          type: "run.interrupted",
+          reply_to: command.id,
+          payload: { preserve_context: true, by: "ann" },
+        });
       if (command.type === "run.cancel" && command.run_id !== undefined)
         log.append(command.session_id, command.run_id, { type: "run.cancelled", payload: {} });
       return true;

@@ -8,7 +8,8 @@
  */
 import type { ControlFrameOf } from "@throughline/protocol";
 import type { Clock } from "../clock.ts";
-import { ClientClosed, FollowFailed } from "../errors.ts";
+import { Effects } from "../commands/effects.ts";
+import { ClientClosed, FollowClosed, FollowFailed } from "../errors.ts";
 import type { IncomingEvent } from "../frame.ts";
 import { Ledger, type Numbered, type Position } from "../subscription/ledger.ts";
 import type { Consumer, Filter, Released, Subscription } from "../subscription/subscription.ts";
@@ -47,6 +48,8 @@ const MAX_REPAIRS = 8;
 export class Follow<S> implements Consumer {
   readonly store: Store<S>;
   readonly reader: Reader;
+  /** Sees what the state sees. */
+  readonly effects: Effects = new Effects();
   /** Resolves once, when following ends for the first time. */
   readonly closed: Promise<Closed>;
   readonly #setup: FollowSetup<S>;
@@ -103,6 +106,8 @@ export class Follow<S> implements Consumer {
     this.#subscription?.rest();
     this.#resolveClosed(closed);
     this.reader.close(closed);
+    const isFailed = closed.reason === "failed";
+    this.effects.end(isFailed ? closed.error : new FollowClosed("closed before it was seen"));
   }
 
   position(): Position {
@@ -133,6 +138,7 @@ export class Follow<S> implements Consumer {
     if (state !== undefined) {
       this.#arrived.baseline({ run_id, cursor, seq: state.seq });
       this.store.set(this.#setup.book.adopt(this.store.getSnapshot(), run_id, state));
+      this.effects.state(run_id, state);
     }
     const session_id = this.filter.session;
     const held = state === undefined ? {} : { state };
@@ -155,6 +161,7 @@ export class Follow<S> implements Consumer {
       if (this.#hole?.run === incoming.event.run_id) this.#hole = undefined;
     }
     this.store.set(book.apply(this.store.getSnapshot(), event));
+    if (incoming.kind === "durable") this.effects.event(incoming.event);
     this.#push(incoming.kind === "passed" ? incoming : itemEntry(incoming.event), bytes);
   }
 
@@ -183,6 +190,7 @@ export class Follow<S> implements Consumer {
     if (!this.reader.isFull || this.#parked) return;
     // The server cannot be told to wait, so the subscription is given back and taken up again from here.
     this.#parked = true;
+    this.effects.hold();
     this.#subscription?.rest();
   }
 
@@ -190,9 +198,11 @@ export class Follow<S> implements Consumer {
     if (this.#over) return;
     this.#hasEnd = true;
     this.#parked = false;
+    this.effects.release();
     this.#subscription?.expectEnd();
     this.#resolveClosed({ reason: "run_ended" });
     this.reader.close({ reason: "run_ended" });
+    this.effects.end(new FollowFailed("run_ended", "the run has ended"));
   }
 
   /** An event before this one is missing. It is asked for again; nothing later is given meanwhile. */
@@ -239,6 +249,7 @@ export class Follow<S> implements Consumer {
   #unpark(): void {
     if (!this.#parked) return;
     this.#parked = false;
+    this.effects.release();
     this.#want();
   }
 

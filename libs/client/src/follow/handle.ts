@@ -9,6 +9,7 @@ import { FollowClosed, FollowFailed } from "../errors.ts";
 import type { Follow } from "./follow.ts";
 import type { Closed, FollowItem } from "./item.ts";
 import { type SessionState, isFinished } from "./state.ts";
+import type { RunSteering } from "./steering.ts";
 
 export type TerminalEvent = DurableEvent<TerminalType>;
 
@@ -85,12 +86,12 @@ export class RunHandle extends Handle<RunState> {
    * ({@link FollowClosed}), refused ({@link FollowFailed}, {@link ClientClosed}).
    */
   readonly done: Promise<RunOutcome>;
-  readonly #cancel: (reason?: string) => Promise<void>;
+  readonly #steering: RunSteering;
 
-  constructor(follow: Follow<RunState>, runId: string, ending: Ending, cancel: Cancel) {
+  constructor(follow: Follow<RunState>, ending: Ending, steering: RunSteering) {
     super(follow);
-    this.run_id = runId;
-    this.#cancel = cancel;
+    this.run_id = steering.run_id;
+    this.#steering = steering;
     this.done = follow.closed.then((closed) =>
       outcome(closed, follow.store.getSnapshot(), ending.event),
     );
@@ -98,24 +99,57 @@ export class RunHandle extends Handle<RunState> {
     this.done.catch(() => undefined);
   }
 
-  /**
-   * Asks for the run to be stopped for good; resolves when the server has stored that. The run's end is
-   * what `done` tells: it may still complete first.
-   *
-   * @throws {CommandRejected} e.g. `run_ended`
-   */
-  cancel(reason?: string): Promise<void> {
-    return this.#cancel(reason);
+  /** See {@link RunSteering.approve}, and there for all that follow. */
+  approve(...args: Parameters<RunSteering["approve"]>): Promise<void> {
+    return this.#steering.approve(...args);
+  }
+
+  deny(...args: Parameters<RunSteering["deny"]>): Promise<void> {
+    return this.#steering.deny(...args);
+  }
+
+  respond(...args: Parameters<RunSteering["respond"]>): Promise<void> {
+    return this.#steering.respond(...args);
+  }
+
+  interrupt(...args: Parameters<RunSteering["interrupt"]>): Promise<void> {
+    return this.#steering.interrupt(...args);
+  }
+
+  resume(...args: Parameters<RunSteering["resume"]>): Promise<void> {
+    return this.#steering.resume(...args);
+  }
+
+  continue(...args: Parameters<RunSteering["continue"]>): Promise<void> {
+    return this.#steering.continue(...args);
+  }
+
+  retryStep(...args: Parameters<RunSteering["retryStep"]>): Promise<void> {
+    return this.#steering.retryStep(...args);
+  }
+
+  cancel(...args: Parameters<RunSteering["cancel"]>): Promise<void> {
+    return this.#steering.cancel(...args);
+  }
+
+  retry(...args: Parameters<RunSteering["retry"]>): Promise<RunHandle> {
+    return this.#steering.retry(...args);
   }
 }
 
 export class SessionHandle extends Handle<SessionState> {
-  constructor(follow: Follow<SessionState>) {
+  readonly #steer: (run: string) => RunSteering;
+
+  constructor(follow: Follow<SessionState>, steer: (run: string) => RunSteering) {
     super(follow);
+    this.#steer = steer;
+  }
+
+  /** Steers one of the session's runs; what comes of it is seen through this handle. */
+  run(runId: string): RunSteering {
+    return this.#steer(runId);
   }
 }
-
-export type Cancel = (reason?: string) => Promise<void>;
 
 /** Remembers the terminal event when it comes by. */
 export class Ending {
