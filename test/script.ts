@@ -4,8 +4,13 @@
  * tools that it has there stand in `agents/scripted.mjs`. All others are the client's.
  */
 export type Op =
-  /** A whole message. */
-  | { readonly op: "say"; readonly text: string; readonly channel?: "text" | "reasoning" }
+  /** A whole message: the text, `times` over (once). */
+  | {
+      readonly op: "say";
+      readonly text: string;
+      readonly times?: number;
+      readonly channel?: "text" | "reasoning";
+    }
   /** A message, word by word; `words` of them, one each `everyMs`. */
   | { readonly op: "stream"; readonly words: number; readonly everyMs: number }
   /** A step. It fails as long as it was begun fewer than `fails` times before. */

@@ -88,7 +88,7 @@ async function operate(ctx, scope, op, world) {
   switch (op.op) {
     case "say": {
       const message = scope.message(op.channel === undefined ? {} : { channel: op.channel });
-      await message.write(op.text);
+      for (let n = 0; n < (op.times ?? 1); n += 1) await message.write(op.text);
       return message.end();
     }
     case "stream": {

@@ -5,6 +5,7 @@ import { type Answer, Outbox } from "./commands/outbox.ts";
 import type { ConnectionOptions } from "./connection/connection.ts";
 import type { ClosedFor, ConnectionState } from "./connection/lifecycle.ts";
 import { ClientClosed } from "./errors.ts";
+import { fetchState } from "./fetch-state.ts";
 import type { FeedLimits } from "./follow/feed.ts";
 import { Follow, type FollowSetup } from "./follow/follow.ts";
 import { Ending, RunHandle, SessionHandle } from "./follow/handle.ts";
@@ -231,6 +232,9 @@ export class Client {
       onGap,
       limits: { ...BUFFER, ...buffer },
       clock: this.#options.clock,
+      random: this.#options.random,
+      reconnect: this.#options.reconnect,
+      fetchState: (path, signal) => fetchState(this.#options, path, signal),
       place: (consumer) => this.#place(consumer),
     };
   }

@@ -4,7 +4,7 @@
  * and holds to the order of frames; what goes wrong goes wrong by {@link Faults} alone.
  */
 import { once } from "node:events";
-import type { IncomingMessage } from "node:http";
+import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import {
   type Command,
@@ -94,6 +94,8 @@ export interface Faults {
   subscribed?: (command: CommandOf<"subscribe">) => SubscribedFault | undefined;
   /** HTTP status with which the handshake is refused. */
   refuse?: (request: IncomingMessage) => number | undefined;
+  /** JSON for a GET; without it, 404. */
+  get?: (request: IncomingMessage) => object | undefined;
   /** Close code in place of a welcome. */
   closeAtOnce?: () => number | undefined;
   /** An ended run's subscription is not ended. */
@@ -133,6 +135,7 @@ export class EdgeDouble {
   readonly requests: IncomingMessage[] = [];
   /** What the client sent that no server would take. */
   readonly complaints: string[] = [];
+  #http: Server | undefined;
   #server: WebSocketServer | undefined;
   #port = 0;
 
@@ -146,9 +149,14 @@ export class EdgeDouble {
   }
 
   async listen(): Promise<this> {
+    const http = createServer((request, response) => {
+      this.requests.push(request);
+      const body = this.faults.get?.(request);
+      response.writeHead(body === undefined ? 404 : 200, { "Content-Type": "application/json" });
+      response.end(JSON.stringify(body ?? { code: "not_found" }));
+    });
     const server = new WebSocketServer({
-      host: "127.0.0.1",
-      port: this.#port,
+      server: http,
       handleProtocols: (offered) => (offered.has("throughline.v1") ? "throughline.v1" : false),
       verifyClient: ({ req }, answer) => {
         this.requests.push(req);
@@ -162,9 +170,11 @@ export class EdgeDouble {
       this.connections.add(connection);
       socket.on("close", () => this.connections.delete(connection));
     });
-    await once(server, "listening");
+    http.listen(this.#port, "127.0.0.1");
+    await once(http, "listening");
+    this.#http = http;
     this.#server = server;
-    this.#port = (server.address() as AddressInfo).port;
+    this.#port = (http.address() as AddressInfo).port;
     return this;
   }
 
@@ -174,6 +184,9 @@ export class EdgeDouble {
     const server = this.#server;
     this.#server = undefined;
     if (server !== undefined) await new Promise((resolve) => server.close(resolve));
+    const http = this.#http;
+    http?.closeAllConnections();
+    if (http?.listening === true) await new Promise((resolve) => http.close(resolve));
   }
 
   cut(): void {

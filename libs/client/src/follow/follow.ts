@@ -6,17 +6,20 @@
  * two may stand at different places: an iteration that begins late is given what it missed by asking
  * the server anew from its own position, and the state passes over what it has seen.
  */
-import type { ControlFrameOf } from "@throughline/protocol";
+import { type ControlFrameOf, isTerminal, parseCursor, type RunState } from "@throughline/protocol";
 import type { Clock } from "../clock.ts";
 import { Effects } from "../commands/effects.ts";
+import type { BackoffOptions } from "../connection/backoff.ts";
 import { ClientClosed, FollowClosed, FollowFailed } from "../errors.ts";
 import type { IncomingEvent } from "../frame.ts";
 import { Ledger, type Numbered, type Position } from "../subscription/ledger.ts";
 import type { Consumer, Filter, Released, Subscription } from "../subscription/subscription.ts";
 import type { FeedLimits } from "./feed.ts";
+import { Holes } from "./holes.ts";
 import { type Closed, type Entry, type FollowItem, type Gap, itemEntry } from "./item.ts";
+import { type AnyEvent, LargeStates } from "./large-states.ts";
 import { Reader } from "./reader.ts";
-import type { Book } from "./state.ts";
+import { type Book, isFinished } from "./state.ts";
 import { Store, callOut } from "./store.ts";
 
 export interface FollowSetup<S> {
@@ -26,6 +29,10 @@ export interface FollowSetup<S> {
   readonly deltas: boolean;
   readonly limits: FeedLimits;
   readonly clock: Clock;
+  readonly random: () => number;
+  readonly reconnect: BackoffOptions;
+  /** A state that fits no frame, by its URL. Rejects where it cannot be had now. */
+  readonly fetchState: (url: string, signal: AbortSignal) => Promise<RunState>;
   readonly onGap: ((gap: Gap) => void) | undefined;
   /** Nothing can come after this one. */
   readonly isEnd: (item: FollowItem) => boolean;
@@ -34,12 +41,6 @@ export interface FollowSetup<S> {
    * @throws {ClientClosed}
    */
   readonly place: (consumer: Consumer) => Subscription;
-}
-
-interface Hole {
-  readonly run: string;
-  /** How often it was asked for. */
-  readonly repairs: number;
 }
 
 /** With back-off, about a minute; a server that has not found an event by then has lost it. */
@@ -54,6 +55,7 @@ export class Follow<S> implements Consumer {
   readonly closed: Promise<Closed>;
   readonly #setup: FollowSetup<S>;
   readonly #resolveClosed: (closed: Closed) => void;
+  readonly #largeStates: LargeStates;
   /** What has arrived, and is in the state and, where there is an iteration, in its queue. */
   #arrived: Ledger;
   #subscription: Subscription | undefined;
@@ -61,7 +63,7 @@ export class Follow<S> implements Consumer {
   #parked = false;
   /** Where the next subscription starts, if not behind what has arrived. */
   #detour: Position | undefined;
-  #hole: Hole | undefined;
+  readonly #holes: Holes = new Holes();
   /** The run's end has arrived. */
   #hasEnd = false;
   /** The server has said that the run has ended, and nothing had come of it. */
@@ -79,6 +81,12 @@ export class Follow<S> implements Consumer {
       low: () => this.#unpark(),
       detached: () => this.#unpark(),
       isEnd: setup.isEnd,
+    });
+    this.#largeStates = new LargeStates({
+      ...setup,
+      maxHeldBytes: setup.limits.bytes,
+      fetch: setup.fetchState,
+      arrived: (run, state, behind) => this.#stateArrived(run, state, behind),
     });
     let resolveClosed: (closed: Closed) => void = () => undefined;
     this.closed = new Promise((resolve) => (resolveClosed = resolve));
@@ -103,6 +111,7 @@ export class Follow<S> implements Consumer {
   finish(closed: Exclude<Closed, { reason: "run_ended" }>): void {
     if (this.#over) return;
     this.#over = true;
+    this.#largeStates.clear();
     this.#subscription?.rest();
     this.#resolveClosed(closed);
     this.reader.close(closed);
@@ -123,6 +132,7 @@ export class Follow<S> implements Consumer {
       return;
     }
     this.#arrived.restart(frame.cursor);
+    this.#largeStates.clear();
     this.store.set(this.#setup.book.initial);
     this.#gap({
       type: "gap",
@@ -135,11 +145,10 @@ export class Follow<S> implements Consumer {
 
   snapshot(frame: ControlFrameOf<"snapshot">, bytes: number): void {
     const { run_id, cursor, state, state_url } = frame;
-    if (state !== undefined) {
-      this.#arrived.baseline({ run_id, cursor, seq: state.seq });
-      this.store.set(this.#setup.book.adopt(this.store.getSnapshot(), run_id, state));
-      this.effects.state(run_id, state);
-    }
+    const seq = state?.seq ?? parseCursor(cursor)?.seq;
+    if (seq !== undefined) this.#arrived.baseline({ run_id, cursor, seq });
+    if (state !== undefined) this.#adopt(run_id, state);
+    if (state_url !== undefined) this.#largeStates.want(run_id, state_url, seq ?? 0);
     const session_id = this.filter.session;
     const held = state === undefined ? {} : { state };
     const named = state_url === undefined ? {} : { state_url };
@@ -150,7 +159,7 @@ export class Follow<S> implements Consumer {
   }
 
   event(incoming: IncomingEvent, bytes: number): void {
-    const { book, clock } = this.#setup;
+    const { clock } = this.#setup;
     const { event } = incoming;
     if (incoming.kind !== "ephemeral") {
       const verdict = this.#arrived.judge(incoming.event);
@@ -158,11 +167,30 @@ export class Follow<S> implements Consumer {
       if (verdict === "hole" && !this.#isBeginning(incoming.event))
         return this.#repair(incoming.event.run_id);
       this.#arrived.record(incoming.event, clock.now());
-      if (this.#hole?.run === incoming.event.run_id) this.#hole = undefined;
+      this.#holes.filled(incoming.event.run_id);
     }
-    this.store.set(book.apply(this.store.getSnapshot(), event));
+    if (!this.#largeStates.hold(event, bytes)) this.#apply(event);
     if (incoming.kind === "durable") this.effects.event(incoming.event);
     this.#push(incoming.kind === "passed" ? incoming : itemEntry(incoming.event), bytes);
+  }
+
+  #adopt(run: string, state: RunState): void {
+    this.store.set(this.#setup.book.adopt(this.store.getSnapshot(), run, state));
+    this.effects.state(run, state);
+  }
+
+  /** Of what the server had only named. Without a state, what came since is all that is known. */
+  #stateArrived(run: string, state: RunState | undefined, behind: readonly AnyEvent[]): void {
+    if (state !== undefined) this.#adopt(run, state);
+    else this.#gapOf(run, this.#arrived.cursor ?? "");
+    for (const event of behind) this.#apply(event);
+    const isOver = behind.some(({ type }) => isTerminal(type));
+    if (run === this.filter.run && (isOver || (state !== undefined && isFinished(state))))
+      this.#ended();
+  }
+
+  #apply(event: AnyEvent): void {
+    this.store.set(this.#setup.book.apply(this.store.getSnapshot(), event));
   }
 
   released(why: Released): void {
@@ -177,7 +205,7 @@ export class Follow<S> implements Consumer {
    */
   #tellsOfEnd(): void {
     const { run } = this.filter;
-    if (this.#hasEnd || run === undefined) return;
+    if (this.#hasEnd || run === undefined || this.#largeStates.isComing(run)) return;
     if (this.#arrived.knows(run)) return this.#repair(run);
     if (this.#toldOfEnd) return this.#ended();
     this.#toldOfEnd = true;
@@ -195,7 +223,9 @@ export class Follow<S> implements Consumer {
   }
 
   #ended(): void {
-    if (this.#over) return;
+    const { run } = this.filter;
+    // Whoever waits for the end looks at the state then, which is not there yet.
+    if (this.#over || (run !== undefined && this.#largeStates.isComing(run))) return;
     this.#hasEnd = true;
     this.#parked = false;
     this.effects.release();
@@ -207,8 +237,7 @@ export class Follow<S> implements Consumer {
 
   /** An event before this one is missing. It is asked for again; nothing later is given meanwhile. */
   #repair(run: string): void {
-    const repairs = this.#hole?.run === run ? this.#hole.repairs + 1 : 1;
-    this.#hole = { run, repairs };
+    const repairs = this.#holes.missing(run);
     if (repairs > MAX_REPAIRS) {
       const message = `the server leaves out an event of ${run}, ${MAX_REPAIRS} times asked`;
       return this.finish({ reason: "failed", error: new FollowFailed("hole", message) });
@@ -223,12 +252,16 @@ export class Follow<S> implements Consumer {
    * for again, begins with this event; and that something is missing is said.
    */
   #isBeginning(event: Numbered): boolean {
-    const { session, run } = this.filter;
-    const asked = this.#hole?.run === event.run_id ? this.#hole.repairs : 0;
-    if (run !== undefined || asked === 0 || this.#arrived.knows(event.run_id)) return false;
+    const wasAsked = this.#holes.asked(event.run_id) > 0;
+    const isRun = this.filter.run !== undefined;
+    if (isRun || !wasAsked || this.#arrived.knows(event.run_id)) return false;
     this.#arrived.admit(event);
-    this.#gap({ type: "gap", session_id: session, run_id: event.run_id, cursor: event.cursor });
+    this.#gapOf(event.run_id, event.cursor);
     return true;
+  }
+
+  #gapOf(run_id: string, cursor: string): void {
+    this.#gap({ type: "gap", session_id: this.filter.session, run_id, cursor });
   }
 
   #gap(gap: Gap): void {
