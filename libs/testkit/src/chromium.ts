@@ -42,7 +42,8 @@ export async function startChromium(): Promise<Browser> {
  * requests to other paths, its WebSockets and its EventSources go to the real server.
  */
 export async function pageAt(browser: Browser, origin: string, html = ""): Promise<Page> {
-  const page = await browser.newPage();
+  // The page itself came from no address, and so may not speak with this machine's without being allowed to.
+  const page = await browser.newPage({ permissions: ["local-network-access"] });
   const url = `${origin}/test-page`;
   await page.route(url, (route) => route.fulfill({ contentType: "text/html", body: html }));
   await page.goto(url);

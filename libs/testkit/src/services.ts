@@ -11,6 +11,8 @@ export interface ServiceOptions {
   nodeId?: string;
   /** Further TL_* variables; they win. */
   env?: Record<string, string>;
+  /** What runs it, instead of the Node that runs the test: a program and its first arguments. */
+  node?: readonly [string, ...string[]];
 }
 
 export interface EdgeOptions extends ServiceOptions {
@@ -93,10 +95,11 @@ async function startProgram(
   const nodeId = options.nodeId ?? `${kind}-${++started}`;
   const adminPort = await freePort();
   const adminUrl = `http://127.0.0.1:${adminPort}`;
+  const [command, ...args] = options.node ?? [globalThis.process.execPath];
   const process = await launch({
     name: nodeId,
-    command: globalThis.process.execPath,
-    args: ["--enable-source-maps", main],
+    command,
+    args: [...args, "--enable-source-maps", main],
     env: {
       ...inheritedEnv(),
       TL_HOST: "127.0.0.1",

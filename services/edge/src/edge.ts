@@ -27,6 +27,7 @@ import {
   CONNECTION_LIMITS,
   type ConnectionLimits,
   type ConnectionServices,
+  countClose,
 } from "./session/connection-services.ts";
 import { MAX_FRAME_BYTES } from "@throughline/protocol";
 import { serveRoutes } from "./transport/http.ts";
@@ -167,6 +168,7 @@ export async function startEdge(
     log,
     authenticate: (token, head) => authenticate(token, head, auth),
     isAccepting: () => phase === "serving" || phase === "leaving",
+    turnedAway: (code) => countClose(services.metrics, code),
     open: (socket, principal, { subscribe, fault }) => {
       const connection = new Connection(services, socket, principal, () =>
         sweep.remove(connection),

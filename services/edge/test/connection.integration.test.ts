@@ -55,16 +55,46 @@ describe("a WebSocket connection", () => {
     });
   });
 
-  test("[AUTH1] [AUTH3] without credentials 401; from a web page of elsewhere 403; the token is in neither", async () => {
+  test("[HS3] [AUTH1] [AUTH3] without credentials 4401; from a web page of elsewhere 4403; the token is in neither", async () => {
     const nobody = stage.client(edge, { token: null });
-    expect((await nobody.until(() => nobody.refusal, "a refusal")).status).toBe(401);
+    expect(await nobody.untilClosed()).toEqual({
+      code: 4401,
+      reason: "credentials are required",
+    });
     const page = stage.client(edge, {
       token: "dev.acme.secret-user",
       headers: { origin: "https://evil.example" },
     });
-    const refusal = await page.until(() => page.refusal, "a refusal");
-    expect(refusal.status).toBe(403);
-    expect(refusal.body + JSON.stringify(stage.logged)).not.toContain("secret-user");
+    const closed = await page.untilClosed();
+    expect(closed).toMatchObject({ code: 4403, reason: expect.stringContaining("Origin") });
+    expect(closed.reason + JSON.stringify(stage.logged)).not.toContain("secret-user");
+    expect([...nobody.frames, ...page.frames]).toEqual([]);
+    expect(edge.measured.connection.closed).toEqual(
+      new Map([
+        [4401, 1],
+        [4403, 1],
+      ]),
+    );
+  });
+
+  test("[HS3] [LIFE4] without our subprotocol: 401 and 403; and who is turned away needs a place like everybody", async () => {
+    const bare = stage.client(edge, { token: null, protocols: [] });
+    expect((await bare.until(() => bare.refusal, "a refusal")).status).toBe(401);
+    const small = await stage.edge({ maxConnections: 1 });
+    const one = await stage.connected(small);
+    const two = stage.client(small, { token: null });
+    expect((await two.until(() => two.refusal, "a refusal")).status).toBe(503);
+    one.close();
+    await eventually(() => small.measured.connections.taken === 0);
+    // A thousand of them, and none keeps its place.
+    for (let batch = 0; batch < 10; batch += 1) {
+      const turnedAway = range(1, 100).map(() => stage.client(small, { token: "nonsense" }));
+      await Promise.all(
+        turnedAway.map((client) => client.until(() => client.closed ?? client.refusal, "an end")),
+      );
+    }
+    expect(small.measured.connections.taken).toBe(0);
+    await stage.connected(small);
   });
 
   test.each([

@@ -1,6 +1,7 @@
 import { refusalOf } from "../commands/outcome.ts";
 import type { Principal } from "../auth/principal.ts";
 import type { Admission, HttpRequest, Route } from "../transport/http.ts";
+import { notAHandshake } from "../transport/handshake.ts";
 import { problem, type Reply } from "../transport/problem.ts";
 import { bearerOf, type RequestHead } from "../transport/request.ts";
 import { getAgents } from "./agents.ts";
@@ -34,14 +35,18 @@ export function apiRoutes(services: ApiServices): Route[] {
     admit,
     handle: (principal, request) => answered(services, principal, request, handle),
   }));
-  const headers = { Upgrade: "websocket", Connection: "Upgrade" };
-  const upgradeOnly = problem("upgrade_required", "this path takes WebSockets", { headers });
-  const connect = { method: "get", pattern: "/v1/connect" } as const;
-  return [
-    ...routes,
-    { ...connect, admit: () => upgradeOnly, handle: () => Promise.resolve(upgradeOnly) },
-  ];
+  return [...routes, CONNECT];
 }
+
+const UPGRADE_ONLY = problem("upgrade_required", "this path takes WebSockets");
+
+/** What comes here is no handshake: uWebSockets has taken those, by the length of their key. */
+const CONNECT: Route = {
+  method: "get",
+  pattern: "/v1/connect",
+  admit: (head) => notAHandshake(head) ?? UPGRADE_ONLY,
+  handle: () => Promise.resolve(UPGRADE_ONLY),
+};
 
 async function authenticated(services: ApiServices, head: RequestHead): Promise<Admission> {
   const who = await services.authenticate(bearerOf(head.headers), head);

@@ -45,3 +45,8 @@ export interface ConnectionMetrics {
   /** Closes that the node decided on, by code. */
   readonly closed: Map<number, number>;
 }
+
+/** Called with each close that the node decides on. */
+export function countClose({ closed }: ConnectionMetrics, code: number): void {
+  closed.set(code, (closed.get(code) ?? 0) + 1);
+}

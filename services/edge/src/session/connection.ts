@@ -4,7 +4,7 @@ import type { Principal } from "../auth/principal.ts";
 import { execute, isEffective } from "../commands/execute.ts";
 import { answerFrame } from "../commands/outcome.ts";
 import type { Attachment } from "../fanout/attach.ts";
-import type { ConnectionServices } from "./connection-services.ts";
+import { type ConnectionServices, countClose } from "./connection-services.ts";
 import { sessionsLost } from "./membership.ts";
 import type { ConnectionPort, OutgoingFrame, SendResult, Socket } from "./port.ts";
 import {
@@ -161,7 +161,7 @@ export class Connection implements ConnectionPort {
 
   /** What the client holds is not known any more: no close frame would reach it in time. */
   drop(): void {
-    this.#count(4410);
+    countClose(this.#services.metrics, 4410);
     this.#socket.close();
     this.happen({ kind: "gone" });
   }
@@ -182,7 +182,7 @@ export class Connection implements ConnectionPort {
         this.#execute(effect.command);
         return;
       case "close":
-        this.#count(effect.code);
+        countClose(this.#services.metrics, effect.code);
         this.#socket.end(effect.code, effect.reason);
     }
   }
@@ -280,10 +280,5 @@ export class Connection implements ConnectionPort {
     }
     this.#stuckAt ??= now;
     return now - this.#stuckAt > this.#services.limits.stuckMs;
-  }
-
-  #count(code: number): void {
-    const { closed } = this.#services.metrics;
-    closed.set(code, (closed.get(code) ?? 0) + 1);
   }
 }

@@ -3,7 +3,7 @@ import type { Principal } from "../auth/principal.ts";
 import type { Slots } from "../lifecycle/admission.ts";
 import type { Log } from "../log.ts";
 import { problem, type Reply } from "./problem.ts";
-import { readHead, type RequestHead } from "./request.ts";
+import { framingFault, headersOf, readHead, type RequestHead } from "./request.ts";
 import type { UwsApp, UwsRequest, UwsResponse } from "./uws.ts";
 
 export interface HttpRequest extends RequestHead {
@@ -52,15 +52,12 @@ export function serveRoutes(app: UwsApp, routes: readonly Route[], options: Http
     const own = routes.filter((route) => route.pattern === pattern);
     for (const route of own) app[route.method](pattern, handler(route, options));
     const allow = own.map((route) => route.method.toUpperCase()).join(", ");
-    app.any(pattern, (res) => {
-      const message = `this path takes ${allow}`;
-      const refused = problem("method_not_allowed", message, { headers: { Allow: allow } });
-      new Exchange(res, options.isLeaving).reply(refused);
-    });
+    const message = `this path takes ${allow}`;
+    const notAllowed = problem("method_not_allowed", message, { headers: { Allow: allow } });
+    app.any(pattern, (res, req) => refuse(new Exchange(res, options.isLeaving), req, notAllowed));
   }
-  app.any("/*", (res) => {
-    new Exchange(res, options.isLeaving).reply(problem("not_found", "there is no such path"));
-  });
+  const notFound = problem("not_found", "there is no such path");
+  app.any("/*", (res, req) => refuse(new Exchange(res, options.isLeaving), req, notFound));
 }
 
 function handler(route: Route, options: HttpOptions): (res: UwsResponse, req: UwsRequest) => void {
@@ -69,6 +66,7 @@ function handler(route: Route, options: HttpOptions): (res: UwsResponse, req: Uw
     const exchange = new Exchange(res, options.isLeaving);
     try {
       const head = readHead(res, req);
+      if (exchange.refusesFraming(head.headers)) return;
       const params = Array.from({ length: paramCount }, (_, i) => decoded(req.getParameter(i)));
       if (!options.requests.tryTake()) {
         exchange.reply(problem("overloaded", "too many requests at once", { retryAfterMs: 1_000 }));
@@ -117,6 +115,10 @@ function decoded(part: string | undefined): string {
   }
 }
 
+function refuse(exchange: Exchange, req: UwsRequest, reply: Reply): void {
+  if (!exchange.refusesFraming(headersOf(req))) exchange.reply(reply);
+}
+
 /** One response, which is there until it is sent or the client goes. */
 class Exchange {
   readonly #isLeaving: () => boolean;
@@ -134,6 +136,17 @@ class Exchange {
   /** Called once: when the reply has been handed over, or cannot be any more. */
   onAborted(done: () => void): void {
     this.#done = done;
+  }
+
+  /**
+   * Answers a request whose end is not certain, and closes: what follows it is not certain either. In a later
+   * turn, since uWebSockets would go on to what came in the same packet as soon as this request has its answer;
+   * while it has none, more from the same client is cut off.
+   */
+  refusesFraming(headers: RequestHead["headers"]): boolean {
+    const fault = framingFault(headers);
+    if (fault !== undefined) setImmediate(() => this.reply(problem("malformed", fault), true));
+    return fault !== undefined;
   }
 
   /** Never resolves when the client goes, or the body is refused. */

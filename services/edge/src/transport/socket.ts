@@ -41,10 +41,21 @@ export class WsSocket<UserData> implements Socket {
   }
 
   end(code: number, reason: string): void {
-    this.#ws?.end(code, reason);
+    this.#ws?.end(code, closeReason(reason));
   }
 
   close(): void {
     this.#ws?.close();
   }
+}
+
+/** A control frame holds 125 bytes, 2 of them the code. uWebSockets would send a longer one, and clients call that a fault. */
+const MAX_REASON_BYTES = 123;
+
+/** The reason, cut where it would not fit. Never in the middle of a character. */
+function closeReason(reason: string): string {
+  if (Buffer.byteLength(reason) <= MAX_REASON_BYTES) return reason;
+  const kept = Buffer.from(reason).subarray(0, MAX_REASON_BYTES - Buffer.byteLength("…"));
+  // With `stream` an incomplete character at the end is waited for, that is, left out.
+  return `${new TextDecoder().decode(kept, { stream: true })}…`;
 }

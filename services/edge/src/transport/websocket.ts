@@ -10,7 +10,7 @@ import { type Handshake, readHandshake } from "./handshake.ts";
 import { problem, type Reply } from "./problem.ts";
 import { readHead, type RequestHead } from "./request.ts";
 import { WsSocket } from "./socket.ts";
-import type { UwsApp, UwsRequest, UwsResponse, UwsSocketContext } from "./uws.ts";
+import type { UwsApp, UwsRequest, UwsResponse, UwsSocket, UwsSocketContext } from "./uws.ts";
 
 export interface WebSocketOptions {
   readonly maxBackpressure: number;
@@ -26,25 +26,43 @@ export interface WebSocketOptions {
   ): Promise<Authenticated> | Authenticated;
   /** Whether new connections are taken. */
   isAccepting(): boolean;
-  open(
-    socket: Socket,
-    principal: Principal,
-    request: { subscribe: SubscribeRequest | undefined; fault: string | undefined },
-  ): ConnectionPort;
+  open(socket: Socket, principal: Principal, asked: Asked): ConnectionPort;
+  /** A socket was opened only to be closed with this code. */
+  turnedAway(code: number): void;
+}
+
+/** By the connect URL. */
+interface Asked {
+  readonly subscribe: SubscribeRequest | undefined;
+  readonly fault: string | undefined;
 }
 
 /**
- * What uWebSockets keeps with a socket. Filled at `open`. It copies the members onto the socket itself,
- * so none may have the name of a method: a member `subscribe` hides the one that subscribes to topics.
+ * What uWebSockets keeps with a socket. It copies the members onto the socket itself, so none may have
+ * the name of a method: a member `subscribe` hides the one that subscribes to topics.
  */
 interface SocketData {
-  readonly principal: Principal;
-  readonly asked: {
-    readonly subscribe: SubscribeRequest | undefined;
-    readonly fault: string | undefined;
-  };
-  live: { readonly socket: WsSocket<SocketData>; readonly connection: ConnectionPort } | undefined;
+  standing: Standing;
 }
+
+/** `admitted` becomes `live` when the socket is open; a `refused` one is closed then. */
+type Standing =
+  | { readonly is: "admitted"; readonly principal: Principal; readonly asked: Asked }
+  | { readonly is: "refused"; readonly code: number; readonly reason: string }
+  | {
+      readonly is: "live";
+      readonly socket: WsSocket<SocketData>;
+      readonly connection: ConnectionPort;
+    };
+
+/**
+ * A browser shows its page no status of a refused handshake, only 1006, after which a client comes back
+ * with the same token for ever. So who speaks our subprotocol is told by a close code.
+ */
+const CLOSE_CODE_OF = { unauthenticated: 4401, forbidden: 4403 } as const satisfies Record<
+  (Authenticated & { ok: false })["code"],
+  number
+>;
 
 /** Every socket keeps this topic: the older build discards a turn's publishes when a socket leaves its last one. */
 const PERMANENT_TOPIC = "node";
@@ -77,25 +95,37 @@ export function serveWebSocket(app: UwsApp, path: string, options: WebSocketOpti
     upgrade: (res, req, context) => upgrade(res, req, context, options),
     open: (ws) => {
       const data = ws.getUserData();
+      const { standing } = data;
       const socket = new WsSocket(ws);
-      socket.subscribe(PERMANENT_TOPIC);
-      data.live = { socket, connection: options.open(socket, data.principal, data.asked) };
+      if (standing.is === "refused") {
+        options.turnedAway(standing.code);
+        socket.end(standing.code, standing.reason);
+      } else if (standing.is === "admitted") {
+        socket.subscribe(PERMANENT_TOPIC);
+        const connection = options.open(socket, standing.principal, standing.asked);
+        data.standing = { is: "live", socket, connection };
+      }
     },
     message: (ws, message, isBinary) => {
-      const connection = ws.getUserData().live?.connection;
+      const connection = liveOf(ws)?.connection;
       if (message.byteLength > MAX_FRAME_BYTES) connection?.refused("too_large");
       else if (isBinary) connection?.refused("binary");
       else connection?.received(Buffer.from(message).toString("utf8"));
     },
-    drain: (ws) => ws.getUserData().live?.connection.drained(),
-    pong: (ws) => ws.getUserData().live?.connection.heard(),
+    drain: (ws) => liveOf(ws)?.connection.drained(),
+    pong: (ws) => liveOf(ws)?.connection.heard(),
     close: (ws) => {
-      const { live } = ws.getUserData();
+      const live = liveOf(ws);
       live?.socket.forget();
       live?.connection.closed();
       options.connections.give();
     },
   });
+}
+
+function liveOf(ws: UwsSocket<SocketData>): (Standing & { is: "live" }) | undefined {
+  const { standing } = ws.getUserData();
+  return standing.is === "live" ? standing : undefined;
 }
 
 function upgrade(
@@ -134,15 +164,13 @@ async function negotiate(
   try {
     const handshake = readHandshake(head);
     if (!handshake.ok) {
-      response.refuse(problem("malformed", handshake.message));
+      response.refuse(handshake.refusal);
       return;
     }
     const decision = await decide(head, handshake, options);
-    if (!("principal" in decision)) response.refuse(decision);
+    if (!("is" in decision)) response.refuse(decision);
     // The client may have gone while its token was checked.
-    else if (!response.upgrade(head, handshake, decision.principal, context)) {
-      options.connections.give();
-    }
+    else if (!response.upgrade(head, handshake, decision, context)) options.connections.give();
   } finally {
     options.handshakes.give();
   }
@@ -172,15 +200,14 @@ class UpgradeResponse {
   /** False when the client has gone. */
   upgrade(
     head: RequestHead,
-    handshake: Handshake & { ok: true },
-    principal: Principal,
+    { protocol }: Handshake & { ok: true },
+    standing: Standing,
     context: UwsSocketContext,
   ): boolean {
     const res = this.#take();
     if (res === undefined) return false;
     const key = head.headers.get("sec-websocket-key") ?? "";
-    const { protocol, subscribe, fault } = handshake;
-    const data: SocketData = { principal, asked: { subscribe, fault }, live: undefined };
+    const data: SocketData = { standing };
     res.cork(() => res.upgrade(data, key, protocol, "", context));
     return true;
   }
@@ -192,21 +219,27 @@ class UpgradeResponse {
   }
 }
 
-/** A principal comes with a connection slot, which the socket's close gives back. */
+/**
+ * A standing comes with a connection slot, which the socket's close gives back: who is turned away by a
+ * close code is counted like everybody, for the moment that it takes.
+ */
 async function decide(
   head: RequestHead,
   handshake: Handshake & { ok: true },
   options: WebSocketOptions,
-): Promise<{ principal: Principal } | Reply> {
+): Promise<Standing | Reply> {
   try {
-    const authenticated = await options.authenticate(handshake.token, head);
-    if (!authenticated.ok) return problem(authenticated.code, authenticated.message);
+    const { protocol, token, subscribe, fault } = handshake;
+    const who = await options.authenticate(token, head);
+    if (!who.ok && protocol === "") return problem(who.code, who.message);
     if (!options.connections.tryTake()) {
       return problem("overloaded", "this node has as many connections as it may", {
         retryAfterMs: 5_000,
       });
     }
-    return { principal: authenticated.principal };
+    return who.ok
+      ? { is: "admitted", principal: who.principal, asked: { subscribe, fault } }
+      : { is: "refused", code: CLOSE_CODE_OF[who.code], reason: who.message };
   } catch (error) {
     options.log.error({ err: error }, "a token could not be checked");
     return problem("unavailable", "the token could not be checked", { retryAfterMs: 1_000 });
