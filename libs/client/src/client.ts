@@ -18,6 +18,10 @@ import { newId } from "./new-id.ts";
 import { type ClientOptions, resolveOptions } from "./options.ts";
 import type { From, Position } from "./subscription/ledger.ts";
 import type { Consumer, Filter, Subscription } from "./subscription/subscription.ts";
+import { CallWatch } from "./tools/call-watch.ts";
+import { Executions } from "./tools/executions.ts";
+import { Journal } from "./tools/journal.ts";
+import { type ClientTools, declared } from "./tools/tool.ts";
 
 /** Of a command: the same id again is the same command, over any connection and after any crash. */
 export interface CommandOptions {
@@ -46,6 +50,7 @@ export interface StartOptions extends CommandOptions, Omit<FollowOptions, "curso
   /** Any JSON value. */
   input: CommandPayload<"run.start">["input"];
   options?: CommandPayload<"run.start">["options"];
+  /** What clients execute, by their schemas; without it the client's own tools. */
   tools?: CommandPayload<"run.start">["tools"];
   attachments?: CommandPayload<"run.start">["attachments"];
 }
@@ -66,10 +71,13 @@ export class Client {
   readonly #primary: Link;
   readonly #outbox: Outbox;
   readonly #connection: Store<ConnectionState>;
+  readonly #executions: Executions;
   #closed: ClosedFor | undefined;
 
   constructor(options: ClientOptions) {
     this.#options = resolveOptions(options);
+    this.#executions = new Executions(new Journal(options.storage), this.#options.clock);
+    this.#executions.register(options.tools ?? {});
     this.#connection = new Store<ConnectionState>({ name: "idle" });
     this.#outbox = new Outbox({
       clock: this.#options.clock,
@@ -124,7 +132,9 @@ export class Client {
    * @throws what {@link Client.command} does
    */
   async start(options: StartOptions): Promise<RunHandle> {
-    const { session, agent, input, tools, attachments } = options;
+    const { session, agent, input, attachments } = options;
+    const own = declared(this.#executions.tools);
+    const tools = options.tools ?? (own.length === 0 ? undefined : own);
     const accepted = await this.command(
       {
         type: "run.start",
@@ -160,10 +170,21 @@ export class Client {
       book: sessionBook(session),
       isEnd: () => false,
     });
-    const { effects, store } = follow;
-    return new SessionHandle(follow, (id) =>
-      this.#steer(session, id, effects, () => store.getSnapshot().runs[id]),
+    const { effects, store } = follow.shown;
+    const steer = (id: string): RunSteering =>
+      this.#steer(session, id, effects, () => store.getSnapshot().runs[id]);
+    follow.shown.calls = new CallWatch(this.#executions, steer, () =>
+      Object.values(store.getSnapshot().runs),
     );
+    return new SessionHandle(follow, steer);
+  }
+
+  /**
+   * Further tools that this client executes, for the runs that it starts and for those that it follows,
+   * in the calls that it hears of from now on.
+   */
+  tools(tools: ClientTools): void {
+    this.#executions.register(tools);
   }
 
   /**
@@ -204,8 +225,14 @@ export class Client {
       book: runBook(run),
       isEnd: ending.isEnd,
     });
-    const { effects, store } = follow;
-    return new RunHandle(follow, ending, this.#steer(session, run, effects, store.getSnapshot));
+    const { effects, store } = follow.shown;
+    const steering = this.#steer(session, run, effects, store.getSnapshot);
+    follow.shown.calls = new CallWatch(
+      this.#executions,
+      () => steering,
+      () => [store.getSnapshot()],
+    );
+    return new RunHandle(follow, ending, steering);
   }
 
   #steer(

@@ -25,3 +25,11 @@ export {
 export type { DeliveredEvent } from "./frame.ts";
 export type { ClientOptions } from "./options.ts";
 export { newId } from "./new-id.ts";
+export type { ClientStorage } from "./tools/journal.ts";
+export type { Outcome } from "./tools/outcome.ts";
+export {
+  type ClientTool,
+  type ClientTools,
+  type ToolCallContext,
+  ToolError,
+} from "./tools/tool.ts";

@@ -1,6 +1,8 @@
 /** What a client is made with, checked and completed. */
 import { type Clock, systemClock } from "./clock.ts";
 import type { ConnectionOptions } from "./connection/connection.ts";
+import type { ClientStorage } from "./tools/journal.ts";
+import type { ClientTools } from "./tools/tool.ts";
 import type { WebSocketConstructor } from "./connection/socket.ts";
 
 export interface ClientOptions {
@@ -17,6 +19,10 @@ export interface ClientOptions {
   webSocket?: WebSocketConstructor;
   /** How the token travels. `header` only with a class that takes headers as its third argument, as ws does. */
   tokenIn?: "header" | "subprotocol";
+  /** Tools that this client executes, by name; their schemas go with every run that it starts. */
+  tools?: ClientTools;
+  /** Where what must outlive a reload is kept, e.g. `localStorage`: what was begun of tools' calls. */
+  storage?: ClientStorage;
   /** Full jitter: a wait is uniform between 0 and `baseMs` (500) doubled per attempt, `capMs` (30,000) at most. */
   reconnect?: { baseMs?: number; capMs?: number };
   /** In [0, 1), for the jitter. */

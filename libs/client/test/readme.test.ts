@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { messageText } from "@throughline/protocol";
 import { eventually } from "@throughline/testkit";
 import { describe, expect, test } from "vitest";
+import type { Client, ClientOptions } from "../src/index.ts";
 import { createClient } from "../src/node.ts";
 import type { EdgeDouble, Log } from "./edge-double.ts";
 import { stage } from "./stage.ts";
@@ -148,5 +149,45 @@ describe("examples", () => {
     });
     expect(shown).toEqual(["cancelled"]);
     expect(edge.sent("run.start")[0]?.id).toBe("nightly-42");
+  });
+
+  test("tools", async () => {
+    const { edge, log, client } = await stage();
+    edge.faults.command = (command, connection) => {
+      connection.answer(command);
+      const { session_id, run_id } = { session_id: "ses_1", run_id: "run_1" };
+      const reply_to = command.id;
+      if (command.type === "tool_call.claim") {
+        const { tool_call_id, claim_id } = command.payload;
+        const payload = { tool_call_id, claim_id, status: "claimed", lease_ms: 30_000 } as const;
+        log.append(session_id, run_id, { type: "tool_call.status", reply_to, payload });
+      }
+      if (command.type === "tool_result.report") {
+        const { tool_call_id = "", result = null } = command.payload;
+        const payload = { tool_call_id, result: String(result) };
+        log.append(session_id, run_id, { type: "tool_call.completed", reply_to, payload });
+      }
+      return true;
+    };
+    log.fill("ses_1", "run_1", 0);
+    const made: Client[] = [];
+    await example("tools")({
+      createClient: ({ tools }: ClientOptions) => made.push(client(tools ? { tools } : {})),
+      localStorage: undefined,
+      readFile: (path: string) => Promise.resolve(`what is in ${path}`),
+    });
+    const run = made[0]?.follow({ session: "ses_1", run: "run_1" });
+    log.append("ses_1", "run_1", {
+      type: "tool_call.created",
+      payload: {
+        tool_call_id: "tc_1",
+        name: "read_file",
+        args: { path: "a.txt" },
+        executor: "client",
+        requires_approval: false,
+      },
+    });
+    await eventually(() => run?.state.tool_calls[0]?.status === "completed");
+    expect(run?.state.tool_calls[0]).toMatchObject({ result: "what is in a.txt" });
   });
 });

@@ -6,10 +6,7 @@
  * two may stand at different places: an iteration that begins late is given what it missed by asking
  * the server anew from its own position, and the state passes over what it has seen.
  */
-import { type ControlFrameOf, isTerminal, parseCursor, type RunState } from "@throughline/protocol";
-import type { Clock } from "../clock.ts";
-import { Effects } from "../commands/effects.ts";
-import type { BackoffOptions } from "../connection/backoff.ts";
+import { type ControlFrameOf, parseCursor } from "@throughline/protocol";
 import { ClientClosed, FollowClosed, FollowFailed } from "../errors.ts";
 import type { IncomingEvent } from "../frame.ts";
 import { Ledger, type Numbered, type Position } from "../subscription/ledger.ts";
@@ -17,22 +14,15 @@ import type { Consumer, Filter, Released, Subscription } from "../subscription/s
 import type { FeedLimits } from "./feed.ts";
 import { Holes } from "./holes.ts";
 import { type Closed, type Entry, type FollowItem, type Gap, itemEntry } from "./item.ts";
-import { type AnyEvent, LargeStates } from "./large-states.ts";
 import { Reader } from "./reader.ts";
-import { type Book, isFinished } from "./state.ts";
-import { Store, callOut } from "./store.ts";
+import { Shown, type ShownSetup } from "./shown.ts";
+import { callOut } from "./store.ts";
 
-export interface FollowSetup<S> {
+export interface FollowSetup<S> extends ShownSetup<S> {
   readonly filter: Filter;
   readonly position: Position;
-  readonly book: Book<S>;
   readonly deltas: boolean;
   readonly limits: FeedLimits;
-  readonly clock: Clock;
-  readonly random: () => number;
-  readonly reconnect: BackoffOptions;
-  /** A state that fits no frame, by its URL. Rejects where it cannot be had now. */
-  readonly fetchState: (url: string, signal: AbortSignal) => Promise<RunState>;
   readonly onGap: ((gap: Gap) => void) | undefined;
   /** Nothing can come after this one. */
   readonly isEnd: (item: FollowItem) => boolean;
@@ -47,15 +37,12 @@ export interface FollowSetup<S> {
 const MAX_REPAIRS = 8;
 
 export class Follow<S> implements Consumer {
-  readonly store: Store<S>;
+  readonly shown: Shown<S>;
   readonly reader: Reader;
-  /** Sees what the state sees. */
-  readonly effects: Effects = new Effects();
   /** Resolves once, when following ends for the first time. */
   readonly closed: Promise<Closed>;
   readonly #setup: FollowSetup<S>;
   readonly #resolveClosed: (closed: Closed) => void;
-  readonly #largeStates: LargeStates;
   /** What has arrived, and is in the state and, where there is an iteration, in its queue. */
   #arrived: Ledger;
   #subscription: Subscription | undefined;
@@ -75,18 +62,18 @@ export class Follow<S> implements Consumer {
     this.#setup = setup;
     const kind = setup.filter.run === undefined ? "session" : "run";
     this.#arrived = new Ledger(kind, setup.position);
-    this.store = new Store(setup.book.initial);
     this.reader = new Reader(this.#arrived.clone(), setup.limits, setup.clock, {
       rewind: (from) => this.#rewind(from),
       low: () => this.#unpark(),
       detached: () => this.#unpark(),
       isEnd: setup.isEnd,
     });
-    this.#largeStates = new LargeStates({
-      ...setup,
+    this.shown = new Shown(setup, {
       maxHeldBytes: setup.limits.bytes,
-      fetch: setup.fetchState,
-      arrived: (run, state, behind) => this.#stateArrived(run, state, behind),
+      missing: (run) => this.#gapOf(run, this.#arrived.cursor ?? ""),
+      settled: (run, isOver) => {
+        if (isOver && run === setup.filter.run) this.#ended();
+      },
     });
     let resolveClosed: (closed: Closed) => void = () => undefined;
     this.closed = new Promise((resolve) => (resolveClosed = resolve));
@@ -111,12 +98,11 @@ export class Follow<S> implements Consumer {
   finish(closed: Exclude<Closed, { reason: "run_ended" }>): void {
     if (this.#over) return;
     this.#over = true;
-    this.#largeStates.clear();
     this.#subscription?.rest();
     this.#resolveClosed(closed);
     this.reader.close(closed);
     const isFailed = closed.reason === "failed";
-    this.effects.end(isFailed ? closed.error : new FollowClosed("closed before it was seen"));
+    this.shown.end(isFailed ? closed.error : new FollowClosed("closed before it was seen"));
   }
 
   position(): Position {
@@ -124,6 +110,7 @@ export class Follow<S> implements Consumer {
   }
 
   started(frame: ControlFrameOf<"subscribed">, asked: Position): void {
+    this.shown.calls?.replaying();
     this.#detour = undefined;
     const skipsOnPurpose = "from" in asked && asked.from !== "start";
     if (frame.recovered || skipsOnPurpose) {
@@ -132,8 +119,7 @@ export class Follow<S> implements Consumer {
       return;
     }
     this.#arrived.restart(frame.cursor);
-    this.#largeStates.clear();
-    this.store.set(this.#setup.book.initial);
+    this.shown.reset();
     this.#gap({
       type: "gap",
       session_id: frame.session_id,
@@ -143,12 +129,16 @@ export class Follow<S> implements Consumer {
     });
   }
 
+  level(): void {
+    this.shown.calls?.level();
+  }
+
   snapshot(frame: ControlFrameOf<"snapshot">, bytes: number): void {
     const { run_id, cursor, state, state_url } = frame;
     const seq = state?.seq ?? parseCursor(cursor)?.seq;
     if (seq !== undefined) this.#arrived.baseline({ run_id, cursor, seq });
-    if (state !== undefined) this.#adopt(run_id, state);
-    if (state_url !== undefined) this.#largeStates.want(run_id, state_url, seq ?? 0);
+    if (state !== undefined) this.shown.snapshot(run_id, state);
+    if (state_url !== undefined) this.shown.snapshot(run_id, { url: state_url, seq: seq ?? 0 });
     const session_id = this.filter.session;
     const held = state === undefined ? {} : { state };
     const named = state_url === undefined ? {} : { state_url };
@@ -159,38 +149,16 @@ export class Follow<S> implements Consumer {
   }
 
   event(incoming: IncomingEvent, bytes: number): void {
-    const { clock } = this.#setup;
-    const { event } = incoming;
     if (incoming.kind !== "ephemeral") {
       const verdict = this.#arrived.judge(incoming.event);
       if (verdict === "duplicate") return;
       if (verdict === "hole" && !this.#isBeginning(incoming.event))
         return this.#repair(incoming.event.run_id);
-      this.#arrived.record(incoming.event, clock.now());
+      this.#arrived.record(incoming.event, this.#setup.clock.now());
       this.#holes.filled(incoming.event.run_id);
     }
-    if (!this.#largeStates.hold(event, bytes)) this.#apply(event);
-    if (incoming.kind === "durable") this.effects.event(incoming.event);
+    this.shown.event(incoming, bytes);
     this.#push(incoming.kind === "passed" ? incoming : itemEntry(incoming.event), bytes);
-  }
-
-  #adopt(run: string, state: RunState): void {
-    this.store.set(this.#setup.book.adopt(this.store.getSnapshot(), run, state));
-    this.effects.state(run, state);
-  }
-
-  /** Of what the server had only named. Without a state, what came since is all that is known. */
-  #stateArrived(run: string, state: RunState | undefined, behind: readonly AnyEvent[]): void {
-    if (state !== undefined) this.#adopt(run, state);
-    else this.#gapOf(run, this.#arrived.cursor ?? "");
-    for (const event of behind) this.#apply(event);
-    const isOver = behind.some(({ type }) => isTerminal(type));
-    if (run === this.filter.run && (isOver || (state !== undefined && isFinished(state))))
-      this.#ended();
-  }
-
-  #apply(event: AnyEvent): void {
-    this.store.set(this.#setup.book.apply(this.store.getSnapshot(), event));
   }
 
   released(why: Released): void {
@@ -205,7 +173,7 @@ export class Follow<S> implements Consumer {
    */
   #tellsOfEnd(): void {
     const { run } = this.filter;
-    if (this.#hasEnd || run === undefined || this.#largeStates.isComing(run)) return;
+    if (this.#hasEnd || run === undefined || this.shown.isComing(run)) return;
     if (this.#arrived.knows(run)) return this.#repair(run);
     if (this.#toldOfEnd) return this.#ended();
     this.#toldOfEnd = true;
@@ -218,21 +186,21 @@ export class Follow<S> implements Consumer {
     if (!this.reader.isFull || this.#parked) return;
     // The server cannot be told to wait, so the subscription is given back and taken up again from here.
     this.#parked = true;
-    this.effects.hold();
+    this.shown.effects.hold();
     this.#subscription?.rest();
   }
 
   #ended(): void {
     const { run } = this.filter;
     // Whoever waits for the end looks at the state then, which is not there yet.
-    if (this.#over || (run !== undefined && this.#largeStates.isComing(run))) return;
+    if (this.#over || (run !== undefined && this.shown.isComing(run))) return;
     this.#hasEnd = true;
     this.#parked = false;
-    this.effects.release();
+    this.shown.effects.release();
     this.#subscription?.expectEnd();
     this.#resolveClosed({ reason: "run_ended" });
     this.reader.close({ reason: "run_ended" });
-    this.effects.end(new FollowFailed("run_ended", "the run has ended"));
+    this.shown.effects.end(new FollowFailed("run_ended", "the run has ended"));
   }
 
   /** An event before this one is missing. It is asked for again; nothing later is given meanwhile. */
@@ -282,7 +250,7 @@ export class Follow<S> implements Consumer {
   #unpark(): void {
     if (!this.#parked) return;
     this.#parked = false;
-    this.effects.release();
+    this.shown.effects.release();
     this.#want();
   }
 

@@ -40,17 +40,17 @@ abstract class Handle<S> implements AsyncIterable<FollowItem> {
 
   /** What the events so far amount to. Another object after each change, the same one without. */
   get state(): S {
-    return this.#follow.store.getSnapshot();
+    return this.#follow.shown.store.getSnapshot();
   }
 
   /** Together with {@link subscribe} the shape that stores have, e.g. for React's `useSyncExternalStore`. */
   get getSnapshot(): () => S {
-    return this.#follow.store.getSnapshot;
+    return this.#follow.shown.store.getSnapshot;
   }
 
   /** Calls `listener` after each change of the state; returns how to stop that. */
   get subscribe(): (listener: () => void) => () => void {
-    return this.#follow.store.subscribe;
+    return this.#follow.shown.store.subscribe;
   }
 
   /**
@@ -93,7 +93,7 @@ export class RunHandle extends Handle<RunState> {
     this.run_id = steering.run_id;
     this.#steering = steering;
     this.done = follow.closed.then((closed) =>
-      outcome(closed, follow.store.getSnapshot(), ending.event),
+      outcome(closed, follow.shown.store.getSnapshot(), ending.event),
     );
     // Whoever never looks at it must not have his process ended by it.
     this.done.catch(() => undefined);

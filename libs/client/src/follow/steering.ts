@@ -3,6 +3,7 @@ import type { CommandPayload, ControlFrameOf, RunState } from "@throughline/prot
 import type { CommandOptions, CommandWithoutId } from "../client.ts";
 import { type Effect, type Effects, hasApplied } from "../commands/effects.ts";
 import { newId } from "../new-id.ts";
+import type { Outcome } from "../tools/outcome.ts";
 import type { RunHandle } from "./handle.ts";
 
 type Accepted = ControlFrameOf<"command.accepted">;
@@ -110,6 +111,31 @@ export class RunSteering {
       ...(settings === undefined ? {} : { options: settings }),
     };
     await this.#send({ type: "run.continue", ...this.#ref, payload }, options);
+  }
+
+  /**
+   * Claims a call of a client-side tool, so that nobody else executes it; with the same `claimId` again,
+   * renews the claim. Tools given to `createClient` are claimed and reported by the client itself.
+   */
+  async claimCall(
+    callId: string,
+    claimId: string,
+    options: CommandOptions & { leaseMs?: number } = {},
+  ): Promise<void> {
+    const lease = options.leaseMs === undefined ? {} : { lease_ms: options.leaseMs };
+    const payload = { tool_call_id: callId, claim_id: claimId, ...lease };
+    await this.#send({ type: "tool_call.claim", ...this.#ref, payload }, options);
+  }
+
+  /** Reports what came of a call. `stale`: the claim has lapsed. */
+  async reportCall(
+    callId: string,
+    claimId: string,
+    outcome: Outcome,
+    options: CommandOptions = {},
+  ): Promise<void> {
+    const payload = { tool_call_id: callId, claim_id: claimId, ...outcome };
+    await this.#send({ type: "tool_result.report", ...this.#ref, payload }, options);
   }
 
   /** Does a failed step again that the run waits with. */

@@ -39,6 +39,8 @@ export interface Consumer {
   /** The server has taken the subscription. `asked`: from where it had been asked. */
   started(frame: ControlFrameOf<"subscribed">, asked: Position): void;
   snapshot(frame: ControlFrameOf<"snapshot">, bytes: number): void;
+  /** Everything that was stored has come; what comes now is new. */
+  level(): void;
   event(incoming: IncomingEvent, bytes: number): void;
   /** Nothing is left of the subscription. */
   released(why: Released): void;
@@ -157,6 +159,9 @@ export class Subscription {
         return this.#refused(frame);
       case "snapshot":
         if (this.#state.name === "on") this.consumer.snapshot(frame, bytes);
+        return;
+      case "caught_up":
+        if (this.#state.name === "on") this.consumer.level();
         return;
       default:
     }
