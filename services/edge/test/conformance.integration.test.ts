@@ -58,7 +58,8 @@ async function outcomeOf(edge: Edge, { writes }: HandshakeCase): Promise<string>
     await turn();
   }
   const begun = performance.now();
-  const isKnown = (): boolean => raw.ended || raw.body !== "";
+  const isKnown = (): boolean =>
+    raw.ended || (raw.status === 101 ? raw.frames().length > 0 : raw.isAnswered);
   // 10 s on the older build, 30 on the current one; in the steps of its timers.
   await eventually(isKnown, { timeoutMs: 40_000 });
   const waited = performance.now() - begun;

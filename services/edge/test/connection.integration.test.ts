@@ -97,48 +97,13 @@ describe("a WebSocket connection", () => {
     await stage.connected(small);
   });
 
+  // Every field of every command, over every door: hostile.integration.test.ts.
   test.each([
-    ["no JSON", "{", "malformed"],
-    ["an array", "[]", "malformed"],
-    ["null", "null", "malformed"],
     ["no id", '{"type":"heartbeat"}', "malformed"],
-    ["an id with dots", '{"type":"heartbeat","id":"a.b"}', "malformed"],
-    ["an id with a NUL", '{"type":"heartbeat","id":"a\\u0000"}', "malformed"],
     ["an unknown type", '{"type":"run.destroy","id":"x"}', "unknown_type"],
-    ["a wildcard as session", '{"type":"subscribe","id":"x","session_id":"*"}', "invalid"],
-    [
-      "a wildcard as run",
-      '{"type":"run.cancel","id":"x","session_id":"s","run_id":">"}',
-      "invalid",
-    ],
-    [
-      "a session with spaces",
-      '{"type":"run.start","id":"x","session_id":"a b","payload":{"agent":"e","input":1}}',
-      "invalid",
-    ],
-    [
-      "an agent with dots",
-      '{"type":"run.start","id":"x","session_id":"s","payload":{"agent":"e.*","input":1}}',
-      "invalid",
-    ],
     [
       "a wrong payload",
       '{"type":"subscribe","id":"x","session_id":"s","payload":{"from":"never"}}',
-      "invalid",
-    ],
-    [
-      "a __proto__ key",
-      '{"type":"run.start","id":"x","session_id":"s","payload":{"agent":"e","input":{"__proto__":{"a":1}}}}',
-      "invalid",
-    ],
-    [
-      "half a surrogate pair",
-      '{"type":"run.start","id":"x","session_id":"s","payload":{"agent":"e","input":"\\ud800"}}',
-      "invalid",
-    ],
-    [
-      "deep nesting",
-      `{"type":"run.start","id":"x","session_id":"s","payload":{"agent":"e","input":${"[".repeat(5_000)}${"]".repeat(5_000)}}}`,
       "invalid",
     ],
   ])(

@@ -165,8 +165,18 @@ export class RawSocket {
 
   /** Behind the first response's head, so far. */
   get body(): string {
-    const end = this.text.indexOf("\r\n\r\n");
-    return end === -1 ? "" : this.#bytes.subarray(end + 4).toString("utf8");
+    return this.#bodyBytes.toString("utf8");
+  }
+
+  /** Whether the first response is here as far as its Content-Length goes. */
+  get isAnswered(): boolean {
+    if (!this.text.includes("\r\n\r\n")) return false;
+    return this.#bodyBytes.length >= Number(this.headers.get("content-length") ?? 0);
+  }
+
+  get #bodyBytes(): Buffer {
+    const end = this.#bytes.indexOf("\r\n\r\n");
+    return end === -1 ? Buffer.alloc(0) : this.#bytes.subarray(end + 4);
   }
 
   /** The whole frames that came behind the handshake's response. */

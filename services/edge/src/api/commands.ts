@@ -49,7 +49,9 @@ export async function sendCommand(
     if (given === undefined || given === value) continue;
     return problem("invalid", `${name}: is not the one in the path`);
   }
-  const id = request.headers.get("idempotency-key") ?? body.value["id"] ?? randomUUID();
+  // An id that is there and is none, `null` too, is refused: a client would take its retries for the same command.
+  const own = Object.hasOwn(body.value, "id") ? body.value["id"] : randomUUID();
+  const id = request.headers.get("idempotency-key") ?? own;
   return run(services, principal, { ...body.value, ...path, id }, isRunCommandType);
 }
 
