@@ -1,7 +1,15 @@
 /** What the parts play on: a nats-server, an edge, and the processes that drive them. */
 import { deriveRunId, deriveSessionId, type RunRef } from "@throughline/broker";
-import { type Edge, freePort, type NatsServer, startEdge, startNats } from "@throughline/testkit";
-import { type Methods, type Role, startRole } from "./process/role.ts";
+import {
+  type Edge,
+  freePort,
+  type Methods,
+  type NatsServer,
+  type Role,
+  startEdge,
+  startNats,
+  startRole,
+} from "@throughline/testkit";
 import type { CommanderMethods } from "./roles/commander.ts";
 import type { HostMethods } from "./roles/host.ts";
 import type { PublisherMethods } from "./roles/publisher.ts";
@@ -50,8 +58,8 @@ export async function openStage(options: { readonly profiled: boolean }): Promis
   const dispose = async (): Promise<void> => {
     for (const end of ends.splice(0).reverse()) await end();
   };
-  const started = <M extends Methods>(file: string, name?: string): Role<M> => {
-    const role = startRole<M>(file, name);
+  const started = <M extends Methods>(file: string, name = file): Role<M> => {
+    const role = startRole<M>(new URL(`./roles/${file}.js`, import.meta.url), name);
     ends.push(() => role.stop());
     return role;
   };

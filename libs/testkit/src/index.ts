@@ -23,6 +23,9 @@ export {
   tcpProxy,
   type TcpProxy,
 } from "./proxy.ts";
+export { type Fleet, type Return, startFleet, type ViewerReport } from "./fleet/fleet.ts";
+export { type LoadBalancer, type MakeConfig, startHaproxy, startNginx } from "./load-balancers.ts";
+export { type Methods, type Role, serve, startRole } from "./role.ts";
 export {
   type Edge,
   type EdgeOptions,

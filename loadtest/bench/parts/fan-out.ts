@@ -4,7 +4,7 @@ import { join } from "node:path";
 import type { Pattern } from "../figures/pace.ts";
 import { median, ratioOfMedians } from "../figures/statistics.ts";
 import type { Options } from "../options.ts";
-import { startRole } from "../process/role.ts";
+import { startRole } from "@throughline/testkit";
 import { openInspector } from "../profile/inspector.ts";
 import { selfTimes } from "../profile/self-times.ts";
 import { tableLines } from "../report/markdown.ts";
@@ -92,7 +92,7 @@ async function measureFanOut(
   const { runs, rate } = loadOf(viewersEach);
   say(`fan-out ${viewersEach}: ${runs * viewersEach} viewers connect to each server`);
   const edge = await stage.edge();
-  const bare = startRole<BareMethods>("bare-server");
+  const bare = startRole<BareMethods>(new URL("../roles/bare-server.js", import.meta.url), "bare");
   try {
     const { port, build } = await bare.ask("listen", {});
     const refs = stage.runs(runs);

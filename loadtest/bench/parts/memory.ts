@@ -1,7 +1,7 @@
 /** What a connection costs that has subscribed and gets nothing. */
 import type { RunRef } from "@throughline/broker";
 import { rssBytes } from "../process/proc.ts";
-import type { Role } from "../process/role.ts";
+import type { Role } from "@throughline/testkit";
 import type { Sizes } from "../options.ts";
 import type { PartReport, Say } from "../report/part.ts";
 import type { ViewersMethods } from "../roles/viewers.ts";

@@ -2,7 +2,7 @@
 import { faultsOf } from "../figures/validity.ts";
 import type { Pattern } from "../figures/pace.ts";
 import { cpuClock, wakeUps } from "../process/proc.ts";
-import type { Role } from "../process/role.ts";
+import type { Role } from "@throughline/testkit";
 import type { Counts, ViewersMethods } from "../roles/viewers.ts";
 
 /** Who is measured, and who drives it. */

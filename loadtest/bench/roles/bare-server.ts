@@ -5,7 +5,7 @@
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { eventAt, type Paced, paced, type Pattern } from "../figures/pace.ts";
-import { serve } from "../process/role.ts";
+import { serve } from "@throughline/testkit";
 
 interface Socket {
   send(message: string): number;

@@ -2,7 +2,7 @@
 import { type NatsConnection, connect as connectNats } from "@nats-io/transport-node";
 import { SUBPROTOCOL } from "@throughline/protocol";
 import { sharedMicros } from "../process/proc.ts";
-import { serve } from "../process/role.ts";
+import { serve } from "@throughline/testkit";
 import { type ClientSocket, openSocket } from "../websocket/socket.ts";
 import type { BareSubjects } from "./names.ts";
 import type { ServerAddress } from "./viewers.ts";

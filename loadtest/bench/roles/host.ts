@@ -3,7 +3,7 @@ import { type NatsConnection, connect as connectNats } from "@nats-io/transport-
 import { openBroker } from "@throughline/broker";
 import { createWorker, defineAgent, type RunContext } from "@throughline/worker";
 import { setTimeout as delay } from "node:timers/promises";
-import { serve } from "../process/role.ts";
+import { serve } from "@throughline/testkit";
 import { type BareSubjects, IDLE, TICKING } from "./names.ts";
 
 export type HostMethods = {

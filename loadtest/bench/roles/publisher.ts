@@ -10,7 +10,7 @@ import {
 } from "@throughline/broker";
 import { eventAt, paced, type Paced, type Pattern } from "../figures/pace.ts";
 import { sharedMicros } from "../process/proc.ts";
-import { serve } from "../process/role.ts";
+import { serve } from "@throughline/testkit";
 import { stamp } from "./stamp.ts";
 import { type TextFigures, writeTexts } from "./tokens.ts";
 

@@ -2,7 +2,7 @@
 import { type NatsConnection, connect as connectNats } from "@nats-io/transport-node";
 import { SUBPROTOCOL } from "@throughline/protocol";
 import { sharedMicros } from "../process/proc.ts";
-import { serve } from "../process/role.ts";
+import { serve } from "@throughline/testkit";
 import { type ClientSocket, openSocket, Refused } from "../websocket/socket.ts";
 import { kindOf } from "../websocket/kinds.ts";
 import { stampOf } from "./stamp.ts";

@@ -1,6 +1,6 @@
 /**
- * Processes of the bench itself. What makes the load and what takes it run outside the process that
- * keeps the books, and outside each other: a driver that shares a loop with another measures both.
+ * Processes of a test or a bench itself. What makes the load and what takes it run outside the process
+ * that keeps the books, and outside each other: a driver that shares a loop with another measures both.
  */
 import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -34,10 +34,13 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** Starts `roles/<file>.js` in a process of its own. It ends when this one does. */
-export function startRole<M extends Methods>(file: string, name: string = file): Role<M> {
-  const path = fileURLToPath(new URL(`../roles/${file}.js`, import.meta.url));
-  const child: ChildProcess = fork(path, { serialization: "advanced" });
+/** Starts a program that calls {@link serve}, in a process of its own. It ends when this one does. */
+export function startRole<M extends Methods>(program: URL, name: string): Role<M> {
+  // Without this process's own flags: a test runner's are not for it.
+  const child: ChildProcess = fork(fileURLToPath(program), {
+    serialization: "advanced",
+    execArgv: ["--enable-source-maps"],
+  });
   const waiting = new Map<number, Waiting>();
   let asked = 0;
   let ended: Error | undefined;
