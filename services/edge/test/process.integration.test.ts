@@ -8,6 +8,7 @@ import {
 } from "@throughline/testkit";
 import { spawn } from "node:child_process";
 import { Agent, request } from "node:http";
+import { createConnection } from "node:net";
 import { fileURLToPath } from "node:url";
 import { WebSocket } from "ws";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -145,6 +146,37 @@ describe("the process", () => {
     });
     agent.destroy();
     expect((await left).code).toBe(0);
+  });
+
+  test("[LIFE7] an upgrade over a kept-alive connection is cut off once the node does not listen any more", async () => {
+    const edge = await startEdge({ natsUrl: nats.url });
+    const staying = await connect(edge.port); // it does not heed the goaway, and so holds up the end
+    const kept = createConnection(edge.port, "127.0.0.1");
+    let got = "";
+    kept.on("data", (data) => (got += data.toString("latin1")));
+    const ended = new Promise((resolve) => kept.on("close", resolve));
+    const head = "Host: localhost\r\nAuthorization: Bearer dev.acme.ann\r\n";
+    kept.write(`GET /v1/sessions HTTP/1.1\r\n${head}\r\n`);
+    await eventually(() => got.includes("200 OK"));
+    const left = edge.stop();
+    await eventually(() =>
+      connect(edge.port).then(
+        (ws) => {
+          ws.terminate();
+          return false;
+        },
+        () => true,
+      ),
+    );
+    got = "";
+    const key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    kept.write(
+      `GET /v1/connect HTTP/1.1\r\n${head}Connection: Upgrade\r\nUpgrade: websocket\r\n${key}\r\n`,
+    );
+    await ended;
+    expect(got).toBe("");
+    expect(staying.readyState).toBe(WebSocket.OPEN);
+    await left;
   });
 
   test("[LIFE3] [AUTH1] SIGTERM: not ready, goaway, 1012, exit 0; dev tokens only where they are allowed", async () => {

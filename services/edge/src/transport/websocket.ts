@@ -137,7 +137,9 @@ function upgrade(
   const response = new UpgradeResponse(res);
   try {
     if (!options.isAccepting()) {
-      response.refuse(problem("overloaded", "this node is draining", { retryAfterMs: 1_000 }));
+      // It came over a connection that was kept alive. Refused, its client would back off; cut off, a load
+      // balancer asks the next node, as it does where the port is closed already.
+      response.drop();
       return;
     }
     const head = readHead(res, req);
@@ -195,6 +197,11 @@ class UpgradeResponse {
       // Of a refused upgrade nothing more is to come; and a node that drains is about to close it anyway.
       res.end(reply.body, true);
     });
+  }
+
+  /** Ends the connection without an answer. */
+  drop(): void {
+    this.#take()?.close();
   }
 
   /** False when the client has gone. */
