@@ -131,6 +131,15 @@ export class RawClient {
     );
   }
 
+  /** Reads nothing any more, until {@link resume}. */
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
   close(): void {
     this.#socket.close();
   }
