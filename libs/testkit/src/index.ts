@@ -1,6 +1,7 @@
 export type { Exit, LaunchedProcess } from "./child.ts";
 export { openHiddenTab, pageAt, startChromium } from "./chromium.ts";
 export { manualClock, type ManualClock } from "./clock.ts";
+export { EventStreamClient, type StreamMessage } from "./event-stream.ts";
 export { eventually, type EventuallyOptions } from "./eventually.ts";
 export {
   type NatsCluster,

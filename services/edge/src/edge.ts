@@ -1,6 +1,7 @@
 import { type Broker, offload, openAgentDirectory } from "@throughline/broker";
 import { randomBytes } from "node:crypto";
 import { setImmediate as turn, setTimeout as wait } from "node:timers/promises";
+import { LongPolls } from "./api/long-polls.ts";
 import { apiRoutes } from "./api/routes.ts";
 import { TrustedProxies } from "./auth/proxies.ts";
 import { authenticate } from "./auth/token.ts";
@@ -29,9 +30,11 @@ import {
   type ConnectionServices,
   countClose,
 } from "./session/connection-services.ts";
+import { EventStream } from "./session/event-stream.ts";
 import { MAX_FRAME_BYTES } from "@throughline/protocol";
 import { serveRoutes } from "./transport/http.ts";
 import { closeListener, type Listener, listen } from "./transport/listen.ts";
+import { StreamTopics } from "./transport/stream-topics.ts";
 import type { Uws } from "./transport/uws.ts";
 import { serveWebSocket } from "./transport/websocket.ts";
 
@@ -99,10 +102,16 @@ export async function startEdge(
   const now = (): number => time;
   const app = uws.module.App();
 
+  const streamTopics = new StreamTopics();
   const limits = { ...FANOUT_LIMITS, ...options.limits?.fanout };
   const fanout: FanoutNode = {
     log: broker.events,
-    publisher: { publish: (topic, frame) => app.publish(topic, frame, false, false) },
+    publisher: {
+      publish: (topic, frame) => {
+        app.publish(topic, frame, false, false);
+        streamTopics.publish(topic, frame);
+      },
+    },
     turn: new Turn(limits, setImmediate),
     budget: new Budget(options.fanoutBytes),
     reads: new Reads(limits.reads),
@@ -155,7 +164,8 @@ export async function startEdge(
   const connections = new Slots(options.maxConnections, 0);
   const handshakes = new Slots(HANDSHAKES, 0);
   const requests = new Slots(REQUESTS, 0);
-  const sweep = new Sweep<Connection>(SWEEP_TICKS);
+  const sweep = new Sweep<Connection | EventStream>(SWEEP_TICKS);
+  const isAccepting = (): boolean => phase === "serving" || phase === "leaving";
   const auth: Parameters<typeof authenticate>[2] = {
     devTokens: options.devTokens,
     proxies: new TrustedProxies(options.trustedProxies),
@@ -167,7 +177,7 @@ export async function startEdge(
     handshakes,
     log,
     authenticate: (token, head) => authenticate(token, head, auth),
-    isAccepting: () => phase === "serving" || phase === "leaving",
+    isAccepting,
     turnedAway: (code) => countClose(services.metrics, code),
     open: (socket, principal, { subscribe, fault }) => {
       const connection = new Connection(services, socket, principal, () =>
@@ -178,6 +188,7 @@ export async function startEdge(
       return connection;
     },
   });
+  const polls = new LongPolls(hubs, connections);
   const routes = apiRoutes({
     commands,
     log: broker.events,
@@ -189,12 +200,32 @@ export async function startEdge(
     objects: broker.objects,
     agents: openAgentDirectory(broker),
     downloads: new Slots(DOWNLOADS, 0),
+    polls,
+    streams: {
+      take: () => {
+        if (!isAccepting()) return "leaving";
+        return connections.tryTake() ? "taken" : "full";
+      },
+      open: (socket, principal, request) => {
+        const stream = new EventStream(services, socket, principal, request, () => {
+          sweep.remove(stream);
+          connections.give();
+        });
+        sweep.add(stream);
+        return stream.open();
+      },
+    },
     authenticate: (token, head) => authenticate(token, head, auth),
   });
   serveRoutes(app, routes, {
     maxBodyBytes: MAX_FRAME_BYTES,
     requests,
     isLeaving: () => phase !== "serving",
+    streaming: {
+      topics: streamTopics,
+      maxBackpressure: maxBackpressure(limits),
+      afterTurn: setImmediate,
+    },
     log,
   });
 
@@ -249,6 +280,7 @@ export async function startEdge(
         stopListening: () => {
           phase = "draining";
           stopListening();
+          polls.leave();
         },
         random: Math.random,
         now: () => performance.now(),

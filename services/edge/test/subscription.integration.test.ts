@@ -212,6 +212,7 @@ describe("following a run", () => {
       events: [],
       cursor: frame.cursor,
       more: false,
+      ended: true,
       recovered: false,
       reason: "cursor_expired",
       snapshot: { state_url: frame.state_url, cursor: frame.cursor },

@@ -4,29 +4,54 @@ import type { Principal } from "../auth/principal.ts";
 import { type EventsPage, readEventsPage } from "../fanout/page.ts";
 import { type RunSnapshot, stateMember } from "../fanout/run-snapshot.ts";
 import { cursorOf } from "../runs/run-states.ts";
-import type { HttpRequest } from "../transport/http.ts";
+import type { HttpRequest, Streamed } from "../transport/http.ts";
 import { json, jsonText, problem, type Reply } from "../transport/problem.ts";
+import { MAX_WAIT_MS } from "./long-polls.ts";
 import type { ApiServices } from "./services.ts";
+import { streamEvents, wantsStream } from "./stream.ts";
 import { limitOf, NOT_AN_ID, visible } from "./visible.ts";
 
 const PAGE = { usual: 100, most: 1_000 } as const;
 
-/** GET …/events as a JSON page. */
+/** GET …/events: as a stream where that is what the client accepts, else as a JSON page. */
 export async function getEvents(
   services: ApiServices,
   principal: Principal,
   request: HttpRequest,
-): Promise<Reply> {
-  if (request.headers.get("accept")?.includes("text/event-stream")) {
-    return problem("invalid", "this node serves events as JSON pages only");
-  }
+): Promise<Reply | Streamed> {
+  if (wantsStream(request)) return streamEvents(services, principal, request);
   const query = readQuery(request.query);
   if (!query.ok) return problem("invalid", query.message);
   const place = await visible(services, principal, request.params);
   if ("status" in place) return place;
   const page = await readEventsPage(services, place, query);
   if (page === undefined) return problem("not_found", "the session has no such run");
-  return jsonText(200, pageBody(place, page));
+  if (query.waitMs === 0 || !isEmpty(page)) return jsonText(200, pageBody(place, page));
+  return longPoll(services, place, request, page, query);
+}
+
+/** Nothing to tell now, and perhaps later. */
+function isEmpty({ frames, snapshots, ended, recovered }: EventsPage): boolean {
+  return frames.length === 0 && snapshots === undefined && ended !== true && recovered;
+}
+
+/** Waits for the first event behind an empty page; in vain, the page is what it was. */
+async function longPoll(
+  services: ApiServices,
+  place: LogFilter,
+  request: HttpRequest,
+  page: EventsPage,
+  { limit, waitMs }: { readonly limit: number; readonly waitMs: number },
+): Promise<Reply> {
+  const cursor = parseCursor(page.cursor);
+  const after = cursor?.streamSeq ?? 0;
+  const came = await services.polls.wait(place, after, waitMs, request.park());
+  if (came === "full") {
+    const why = "this node has as many connections as it may";
+    return problem("overloaded", why, { retryAfterMs: 5_000 });
+  }
+  const next = came === "more" && (await readEventsPage(services, place, { cursor, limit }));
+  return jsonText(200, pageBody(place, next || page));
 }
 
 /** GET /v1/sessions/{s}/runs/{r}: the run's state as of now, whole, however large. */
@@ -48,10 +73,14 @@ export async function getRun(
   return json(200, { state, cursor });
 }
 
-function readQuery(
-  query: URLSearchParams,
-):
-  | { readonly ok: true; readonly cursor: Cursor | undefined; readonly limit: number }
+function readQuery(query: URLSearchParams):
+  | {
+      readonly ok: true;
+      readonly cursor: Cursor | undefined;
+      readonly limit: number;
+      /** 0: not at all. */
+      readonly waitMs: number;
+    }
   | { readonly ok: false; readonly message: string } {
   const text = query.get("cursor");
   const cursor = text === null ? undefined : parseCursor(text);
@@ -59,7 +88,12 @@ function readQuery(
     return { ok: false, message: "query.cursor: is no cursor of this protocol" };
   }
   const limited = limitOf(query, PAGE);
-  return limited.ok ? { ok: true, cursor, limit: limited.limit } : limited;
+  if (!limited.ok) return limited;
+  const wait = query.get("wait_ms") ?? "0";
+  if (!/^[0-9]{1,6}$/.test(wait)) {
+    return { ok: false, message: "query.wait_ms: must be a whole number of milliseconds" };
+  }
+  return { ok: true, cursor, limit: limited.limit, waitMs: Math.min(Number(wait), MAX_WAIT_MS) };
 }
 
 /** Events are joined as they are stored: the edge never parses one. */

@@ -1,6 +1,6 @@
 import { refusalOf } from "../commands/outcome.ts";
 import type { Principal } from "../auth/principal.ts";
-import type { Admission, HttpRequest, Route } from "../transport/http.ts";
+import type { Admission, HttpRequest, Route, Streamed } from "../transport/http.ts";
 import { notAHandshake } from "../transport/handshake.ts";
 import { problem, type Reply } from "../transport/problem.ts";
 import { bearerOf, type RequestHead } from "../transport/request.ts";
@@ -60,7 +60,7 @@ async function answered(
   principal: Principal,
   request: HttpRequest,
   handle: Handler,
-): Promise<Reply> {
+): Promise<Reply | Streamed> {
   try {
     return await handle(services, principal, request);
   } catch (error) {

@@ -11,9 +11,11 @@ import type { CommandServices } from "../commands/services.ts";
 import type { EventSource } from "../fanout/log.ts";
 import type { StateSources } from "../fanout/start.ts";
 import type { Slots } from "../lifecycle/admission.ts";
-import type { HttpRequest } from "../transport/http.ts";
+import type { HttpRequest, Streamed } from "../transport/http.ts";
 import type { Reply } from "../transport/problem.ts";
 import type { RequestHead } from "../transport/request.ts";
+import type { LongPolls } from "./long-polls.ts";
+import type { Streams } from "./stream.ts";
 
 export interface ApiServices extends StateSources {
   readonly commands: CommandServices;
@@ -23,6 +25,8 @@ export interface ApiServices extends StateSources {
   readonly runs: Pick<RunIndex, "list">;
   readonly objects: Pick<ObjectStore, "get" | "stat">;
   readonly agents: Pick<AgentDirectory, "list">;
+  readonly streams: Streams;
+  readonly polls: Pick<LongPolls, "wait">;
   /** Objects on their way out, node-wide. */
   readonly downloads: Slots;
   authenticate(
@@ -45,4 +49,4 @@ export type Handler = (
   services: ApiServices,
   principal: Principal,
   request: HttpRequest,
-) => Promise<Reply>;
+) => Promise<Reply | Streamed>;

@@ -90,7 +90,7 @@ export class Hub implements Published, Evictable {
       hasLive: () => this.audience.hasLive,
       sent: (bytes) => this.#sent(bytes),
     });
-    this.#reaching = new Reaching(node.limits.reachMs, node.after);
+    this.#reaching = new Reaching(node.after);
     this.#idleSince = node.now();
     this.#publishedAt = node.now();
     if (start.kind === "empty") {
@@ -202,10 +202,14 @@ export class Hub implements Published, Evictable {
     return this.#history.fetch(after);
   }
 
-  /** Waits until the hub has published through `streamSeq`; false when it does not in time. */
-  reach(streamSeq: number): Promise<boolean> {
+  /** Waits until the hub has published through `streamSeq`; false when it does not in time, or `end` comes first. */
+  reach(
+    streamSeq: number,
+    patienceMs: number = this.#node.limits.reachMs,
+    end?: Promise<void>,
+  ): Promise<boolean> {
     if (this.#published >= streamSeq) return Promise.resolve(true);
-    return this.#reaching.wait(streamSeq);
+    return this.#reaching.wait(streamSeq, patienceMs, end);
   }
 
   close(): void {

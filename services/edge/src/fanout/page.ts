@@ -21,6 +21,8 @@ export interface EventsPage {
   readonly cursor: string;
   /** More was stored behind it when it was read. */
   readonly more: boolean;
+  /** The run has ended, and no page will have more than is stored now. Absent of a session. */
+  readonly ended?: true;
   readonly recovered: boolean;
   readonly reason?: ResetReason;
   /** The events follow these: of a run its own, of a session those of its unfinished and newest runs. */
@@ -102,7 +104,7 @@ async function snapshotOnly(sources: Sources, filter: LogFilter): Promise<Events
   const cursor = formatCursor({ seq, streamSeq, tag: cursorTag(filter.run, epoch) });
   const lost = { recovered: false, reason: "cursor_expired" } as const;
   const snapshots = [{ run: filter.run, cursor, json: JSON.stringify(state) }];
-  return { frames: [], cursor, more: false, ...lost, snapshots };
+  return { frames: [], cursor, more: false, ended: true, ...lost, snapshots };
 }
 
 class PageReader implements Standing {
@@ -110,6 +112,7 @@ class PageReader implements Standing {
   /** Tag of cursors that have seen nothing. */
   readonly origin: string;
   readonly #log: EventSource;
+  readonly #ended: { readonly ended?: true };
   /** Where the log ended when it was last looked at: reads up to here are what the leader confirms. */
   #end: number;
   #cursor: string;
@@ -119,6 +122,7 @@ class PageReader implements Standing {
     this.origin = origin;
     this.#log = log;
     this.#end = last?.streamSeq ?? 0;
+    this.#ended = filter.kind === "run" && last?.end === true ? { ended: true } : {};
     this.#cursor = last ? cursorBehind(last) : formatCursor({ seq: 0, streamSeq: 0, tag: origin });
   }
 
@@ -167,8 +171,9 @@ class PageReader implements Standing {
     from: Position,
     given: string | undefined,
     limit: number,
-    said: Pick<EventsPage, "recovered" | "reason" | "snapshots">,
+    why: Pick<EventsPage, "recovered" | "reason" | "snapshots">,
   ): Promise<EventsPage> {
+    const said = { ...this.#ended, ...why };
     let position = from;
     let cursor = given ?? formatCursor({ seq: 0, streamSeq: position.streamSeq, tag: this.origin });
     const frames: Uint8Array[] = [];

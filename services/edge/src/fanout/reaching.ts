@@ -3,25 +3,25 @@ interface Waiter {
   readonly resolve: (reached: boolean) => void;
 }
 
-/** Those who wait for a hub to come to a place that the leader has and this node has not seen yet. */
+/** Those who wait for a hub to come to a place: one that the leader has already, or the next that anything will have. */
 export class Reaching {
-  readonly #patienceMs: number;
   readonly #after: (ms: number, run: () => void) => void;
   readonly #waiters: Set<Waiter> = new Set();
 
-  constructor(patienceMs: number, after: (ms: number, run: () => void) => void) {
-    this.#patienceMs = patienceMs;
+  constructor(after: (ms: number, run: () => void) => void) {
     this.#after = after;
   }
 
-  /** False: not in time. */
-  wait(streamSeq: number): Promise<boolean> {
+  /** False: not in time, or `end` came first. */
+  wait(streamSeq: number, patienceMs: number, end?: Promise<void>): Promise<boolean> {
     return new Promise((resolve) => {
       const waiter = { streamSeq, resolve };
       this.#waiters.add(waiter);
-      this.#after(this.#patienceMs, () => {
+      const giveUp = (): void => {
         if (this.#waiters.delete(waiter)) resolve(false);
-      });
+      };
+      this.#after(patienceMs, giveUp);
+      void end?.then(giveUp);
     });
   }
 

@@ -6,6 +6,8 @@ import type { SubscribeServices } from "./subscribe.ts";
 export interface ConnectionLimits {
   /** Sent nothing for this long: a heartbeat. */
   readonly quietMs: number;
+  /** An event stream that was sent nothing for this long: a comment. */
+  readonly commentMs: number;
   /** Heard nothing for this long: closed with 4408. */
   readonly silentMs: number;
   /** Waits for its socket without any progress for this long: closed with 4410. */
@@ -20,6 +22,7 @@ export interface ConnectionLimits {
  */
 export const CONNECTION_LIMITS: ConnectionLimits = {
   quietMs: HEARTBEAT_INTERVAL_MS,
+  commentMs: 15_000,
   silentMs: 55_000,
   stuckMs: 30_000,
   // One small read for each session that is followed and node, whatever the number of clients.

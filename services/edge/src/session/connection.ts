@@ -237,6 +237,7 @@ export class Connection implements ConnectionPort {
         this.happen({ kind: "refused", id, frame });
         return;
       }
+      case "over":
       case "unwanted":
     }
   }

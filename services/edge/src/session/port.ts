@@ -29,6 +29,28 @@ export interface Socket {
   close(): void;
 }
 
+/** A response that goes on for as long as its client listens (SSE). Nothing comes back on it. */
+export interface StreamSocket extends Socket {
+  /** Whether the response has begun: until then a refusal can still be its answer. */
+  readonly hasBegun: boolean;
+  /** A control frame that moves the client's place. */
+  sendWithId(frame: string, id: string): SendResult;
+  /** Moves the client's place, and shows it nothing. */
+  place(cursor: string): SendResult;
+  /** When a client that is cut off is to come back. */
+  retryAfter(ms: number): SendResult;
+  /** Shows that the connection is alive. */
+  comment(): void;
+  listen(listener: StreamListener): void;
+}
+
+export interface StreamListener {
+  /** The kernel took all of what was buffered. */
+  drained(): void;
+  /** The client is gone. */
+  closed(): void;
+}
+
 export interface Publisher {
   /** Sends to every socket subscribed to the topic now. Flushed within this turn of the loop. */
   publish(topic: string, frame: Uint8Array): void;

@@ -8,6 +8,7 @@ import { Attachment } from "../fanout/attach.ts";
 import type { FanoutNode, Hub } from "../fanout/hub.ts";
 import type { Hubs } from "../fanout/hubs.ts";
 import type { Subscriber } from "../fanout/place.ts";
+import { readAfter } from "../fanout/position.ts";
 import { findStart, type Start, type StateSources } from "../fanout/start.ts";
 import type { Slots } from "../lifecycle/admission.ts";
 import type { Log } from "../log.ts";
@@ -27,6 +28,8 @@ export type Begun =
   | { readonly kind: "attached"; readonly attachment: Attachment }
   /** Only a snapshot is left of the run: all has been said. */
   | { readonly kind: "ended" }
+  /** Asked for with `ifOver: "tell"`: the run has ended, and the cursor is behind its end. Nothing was said. */
+  | { readonly kind: "over" }
   /** The client went or unsubscribed meanwhile. */
   | { readonly kind: "unwanted" }
   | { readonly kind: "refused"; readonly refusal: Refusal };
@@ -41,6 +44,7 @@ export async function subscribe(
   request: SubscribeRequest,
   subscriber: Subscriber,
   isWanted: () => boolean,
+  { ifOver = "follow" }: SubscribeOptions = {},
 ): Promise<Begun> {
   const cursor = request.cursor === undefined ? undefined : parseCursor(request.cursor);
   if (request.cursor !== undefined && cursor === undefined) {
@@ -51,7 +55,7 @@ export async function subscribe(
   }
   try {
     if (!isWanted()) return { kind: "unwanted" };
-    return await begin(services, principal, { ...request, cursor }, subscriber, isWanted);
+    return await begin(services, principal, { ...request, cursor, ifOver }, subscriber, isWanted);
   } catch (error) {
     const because = refusalOf(error);
     if (because.code === "internal") {
@@ -63,7 +67,13 @@ export async function subscribe(
   }
 }
 
-type Parsed = Omit<SubscribeRequest, "cursor"> & { readonly cursor: Cursor | undefined };
+export interface SubscribeOptions {
+  /** A run's end that the client has already: begin all the same, and say that it is over, or only tell. */
+  readonly ifOver?: "follow" | "tell";
+}
+
+type Parsed = Omit<SubscribeRequest, "cursor"> &
+  Required<SubscribeOptions> & { readonly cursor: Cursor | undefined };
 
 async function begin(
   services: SubscribeServices,
@@ -86,11 +96,16 @@ async function begin(
   try {
     const start = await findStart(services.node, hub, services, request);
     if (!isWanted()) return { kind: "unwanted" };
+    if (request.ifOver === "tell" && hasEnd(hub, start)) return { kind: "over" };
     return attach(services.node, hub, request, start, subscriber);
   } finally {
     // The attachment holds the hub by itself.
     hub.release();
   }
+}
+
+function hasEnd(hub: Hub, { mode, position }: Start): boolean {
+  return mode === "replay" && hub.isEnded && readAfter(position) >= hub.published;
 }
 
 function attach(
@@ -123,6 +138,8 @@ async function beginWithoutLog(
   if (!isWanted()) return { kind: "unwanted" };
   const { seq, streamSeq, epoch, state } = snapshot;
   const cursor = formatCursor({ seq, streamSeq, tag: cursorTag(run, epoch) });
+  const hasAll = request.cursor !== undefined && formatCursor(request.cursor) === cursor;
+  if (request.ifOver === "tell" && hasAll) return { kind: "over" };
   const { subscriptionId: id } = subscriber;
   const isAsked = request.cursor === undefined && request.from === "snapshot";
   const lost = isAsked ? {} : ({ reason: "cursor_expired" } as const);

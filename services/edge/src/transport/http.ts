@@ -2,8 +2,10 @@ import { STATUS_CODES } from "node:http";
 import type { Principal } from "../auth/principal.ts";
 import type { Slots } from "../lifecycle/admission.ts";
 import type { Log } from "../log.ts";
+import type { StreamSocket } from "../session/port.ts";
 import { problem, type Reply } from "./problem.ts";
 import { framingFault, headersOf, readHead, type RequestHead } from "./request.ts";
+import { type SseOptions, SseSocket } from "./sse-socket.ts";
 import type { UwsApp, UwsRequest, UwsResponse } from "./uws.ts";
 
 export interface HttpRequest extends RequestHead {
@@ -11,6 +13,11 @@ export interface HttpRequest extends RequestHead {
   readonly params: readonly string[];
   /** Empty for GET. */
   readonly body: Buffer;
+  /**
+   * Gives its place among the requests on their way back, since from here on it only waits. Resolves when
+   * the client is gone.
+   */
+  readonly park: () => Promise<void>;
 }
 
 export interface Route {
@@ -19,7 +26,12 @@ export interface Route {
   /** Decides on the head alone, so that a stranger's body is neither waited for nor kept. May reject. */
   readonly admit: (head: RequestHead) => Promise<Admission> | Admission;
   /** May reject: then the client gets `internal`. */
-  readonly handle: (principal: Principal, request: HttpRequest) => Promise<Reply>;
+  readonly handle: (principal: Principal, request: HttpRequest) => Promise<Reply | Streamed>;
+}
+
+/** An answer that goes on. Resolves with a reply where there is nothing to stream, before anything was. */
+export interface Streamed {
+  readonly stream: (socket: StreamSocket) => Promise<Reply | undefined>;
 }
 
 export type Admission = { readonly principal: Principal } | Reply;
@@ -33,6 +45,7 @@ export interface HttpOptions {
    * load balancer puts a further request on one that is about to close.
    */
   readonly isLeaving: () => boolean;
+  readonly streaming: SseOptions;
   readonly log: Log;
 }
 
@@ -98,8 +111,11 @@ async function answer(
       return;
     }
     const body = await coming.body;
-    const request = { ...coming.head, params: coming.params, body };
-    exchange.reply(await route.handle(admission.principal, request));
+    const park = (): Promise<void> => exchange.park();
+    const request = { ...coming.head, params: coming.params, body, park };
+    const handled = await route.handle(admission.principal, request);
+    if ("stream" in handled) await exchange.stream(handled, options.streaming);
+    else exchange.reply(handled);
   } catch (error) {
     options.log.error({ err: error, pattern: route.pattern }, "a request failed");
     exchange.reply(problem("internal", "the node could not do this"));
@@ -203,6 +219,35 @@ class Exchange {
         this.#finish();
       }
     });
+  }
+
+  /** A stream is no request on its way: its place is given back when it has begun. */
+  async stream({ stream }: Streamed, options: SseOptions): Promise<void> {
+    const res = this.#res;
+    if (res === undefined) return;
+    const socket = new SseSocket(res, options);
+    this.#sent = () => socket.aborted();
+    const reply = await stream(socket);
+    if (reply !== undefined) {
+      this.reply(reply);
+      return;
+    }
+    this.#giveBack();
+  }
+
+  /** Resolves when the response is over, however that comes. */
+  park(): Promise<void> {
+    this.#giveBack();
+    return new Promise((resolve) => {
+      if (this.#res === undefined) resolve();
+      else this.#sent = resolve;
+    });
+  }
+
+  #giveBack(): void {
+    const done = this.#done;
+    this.#done = undefined;
+    done?.();
   }
 
   /** As the socket takes it: the request's place is held until the last byte is taken. */

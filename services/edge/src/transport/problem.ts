@@ -18,6 +18,11 @@ export function jsonText(status: number, body: string | Uint8Array): Reply {
   return { status, headers: { "Content-Type": JSON_TYPE, "Cache-Control": "no-store" }, body };
 }
 
+/** A status that says it all. */
+export function empty(status: 204): Reply {
+  return { status, headers: { "Cache-Control": "no-store" }, body: "" };
+}
+
 /** An RFC 9457 problem with our code and the status that the table gives it. */
 export function problem(
   code: ErrorCode,

@@ -26,6 +26,8 @@ export interface UwsResponse {
   writeStatus(status: string): UwsResponse;
   writeHeader(name: string, value: string): UwsResponse;
   end(body?: string | Uint8Array, closeConnection?: boolean): UwsResponse;
+  /** A chunk of a body without a length. False: not all was taken, and uWebSockets keeps the rest. */
+  write(chunk: string | Uint8Array): boolean;
   /** Takes what the socket takes. `[all was taken, the response is complete]`; the rest is for `onWritable`. */
   tryEnd(body: Uint8Array, totalBytes: number): readonly [ok: boolean, done: boolean];
   /** `offset`: of the body, how much has been taken. Returns whether all that was offered was taken. */
