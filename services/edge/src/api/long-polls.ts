@@ -1,4 +1,5 @@
 import type { LogFilter } from "@throughline/broker";
+import type { Hub } from "../fanout/hub.ts";
 import type { Hubs } from "../fanout/hubs.ts";
 import type { Slots } from "../lifecycle/admission.ts";
 
@@ -22,31 +23,39 @@ export class LongPolls {
   }
 
   /**
-   * Resolves with whether something was stored behind `after`, in time. `gone` ends the waiting.
+   * The first page that is worth an answer, or what there is after `ms`, or when `gone` resolves.
    * Rejects with BrokerUnavailable.
    */
-  async wait(
+  async wait<P>(
     filter: LogFilter,
-    after: number,
-    ms: number,
-    gone: Promise<void>,
-  ): Promise<"more" | "nothing" | "full"> {
-    if (this.#isLeaving) return "nothing";
+    read: () => Promise<P>,
+    isWorth: (page: P) => boolean,
+    { ms, gone }: { readonly ms: number; readonly gone: Promise<void> },
+  ): Promise<P | "full"> {
     if (!this.#connections.tryTake()) return "full";
     try {
-      const hub = await this.#hubs.acquire(filter);
-      if (hub === undefined) return "nothing";
-      try {
-        if (hub.published > after) return "more";
-        if (hub.isEnded) return "nothing";
-        return (await this.#either(gone, (end) => hub.reach(after + 1, ms, end)))
-          ? "more"
-          : "nothing";
-      } finally {
-        hub.release();
-      }
+      return await this.#onHub(filter, async (hub) => {
+        const until = performance.now() + ms;
+        for (;;) {
+          // Looked at before the page is read: what is stored meanwhile is in the page or moves the hub.
+          const seen = hub?.published ?? 0;
+          const page = await read();
+          const left = until - performance.now();
+          if (hub === undefined || isWorth(page) || left <= 0 || this.#isLeaving) return page;
+          if (!(await this.#either(gone, (end) => hub.reach(seen + 1, left, end)))) return page;
+        }
+      });
     } finally {
       this.#connections.give();
+    }
+  }
+
+  async #onHub<R>(filter: LogFilter, use: (hub: Hub | undefined) => Promise<R>): Promise<R> {
+    const hub = await this.#hubs.acquire(filter);
+    try {
+      return await use(hub);
+    } finally {
+      hub?.release();
     }
   }
 

@@ -24,34 +24,25 @@ export async function getEvents(
   if (!query.ok) return problem("invalid", query.message);
   const place = await visible(services, principal, request.params);
   if ("status" in place) return place;
-  const page = await readEventsPage(services, place, query);
+  const read = (): Promise<EventsPage | undefined> => readEventsPage(services, place, query);
+  const { waitMs: ms } = query;
+  let page: EventsPage | "full" | undefined = await read();
+  if (ms > 0 && !isWorth(page)) {
+    page = await services.polls.wait(place, read, isWorth, { ms, gone: request.park() });
+  }
   if (page === undefined) return problem("not_found", "the session has no such run");
-  if (query.waitMs === 0 || !isEmpty(page)) return jsonText(200, pageBody(place, page));
-  return longPoll(services, place, request, page, query);
-}
-
-/** Nothing to tell now, and perhaps later. */
-function isEmpty({ frames, snapshots, ended, recovered }: EventsPage): boolean {
-  return frames.length === 0 && snapshots === undefined && ended !== true && recovered;
-}
-
-/** Waits for the first event behind an empty page; in vain, the page is what it was. */
-async function longPoll(
-  services: ApiServices,
-  place: LogFilter,
-  request: HttpRequest,
-  page: EventsPage,
-  { limit, waitMs }: { readonly limit: number; readonly waitMs: number },
-): Promise<Reply> {
-  const cursor = parseCursor(page.cursor);
-  const after = cursor?.streamSeq ?? 0;
-  const came = await services.polls.wait(place, after, waitMs, request.park());
-  if (came === "full") {
+  if (page === "full") {
     const why = "this node has as many connections as it may";
     return problem("overloaded", why, { retryAfterMs: 5_000 });
   }
-  const next = came === "more" && (await readEventsPage(services, place, { cursor, limit }));
-  return jsonText(200, pageBody(place, next || page));
+  return jsonText(200, pageBody(place, page));
+}
+
+/** Whether it is better told now than waited for. */
+function isWorth(page: EventsPage | undefined): boolean {
+  if (page === undefined) return true;
+  const { frames, snapshots, ended, recovered } = page;
+  return frames.length > 0 || snapshots !== undefined || ended === true || !recovered;
 }
 
 /** GET /v1/sessions/{s}/runs/{r}: the run's state as of now, whole, however large. */
