@@ -57,6 +57,8 @@ export interface EdgeOptions {
   readonly limits?: {
     readonly fanout?: Partial<FanoutLimits>;
     readonly connection?: Partial<ConnectionLimits>;
+    /** Whole seconds, 8 to 960. */
+    readonly idleTimeoutS?: number;
   };
 }
 
@@ -172,7 +174,7 @@ export async function startEdge(
   };
   serveWebSocket(app, "/v1/connect", {
     maxBackpressure: maxBackpressure(limits),
-    idleTimeout: IDLE_TIMEOUT_S,
+    idleTimeout: options.limits?.idleTimeoutS ?? IDLE_TIMEOUT_S,
     connections,
     handshakes,
     log,

@@ -103,20 +103,20 @@ export class Stage {
     return edge;
   }
 
-  client(edge: Edge, options: ConnectOptions = {}): Client {
+  client(edge: Pick<Edge, "port">, options: ConnectOptions = {}): Client {
     const client = new Client(edge, options);
     this.#clients.add(client);
     return client;
   }
 
   /** A connected client that has had its welcome. */
-  async connected(edge: Edge, options: ConnectOptions = {}): Promise<Client> {
+  async connected(edge: Pick<Edge, "port">, options: ConnectOptions = {}): Promise<Client> {
     const client = this.client(edge, options);
     await client.frame("welcome");
     return client;
   }
 
-  async session(edge: Edge, token = "dev.acme.ann"): Promise<string> {
+  async session(edge: Pick<Edge, "port">, token = "dev.acme.ann"): Promise<string> {
     const client = await this.connected(edge, { token });
     const { session_id } = await client.ask({ type: "session.create", payload: {} });
     client.close();
@@ -222,7 +222,7 @@ export class Client {
   /** Of a refused handshake. */
   refusal: { status: number; headers: Record<string, unknown>; body: string } | undefined;
 
-  constructor(edge: Edge, options: ConnectOptions) {
+  constructor(edge: Pick<Edge, "port">, options: ConnectOptions) {
     const {
       token = "dev.acme.ann",
       query = "",
