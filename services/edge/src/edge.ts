@@ -226,6 +226,7 @@ export async function startEdge(
     streaming: {
       topics: streamTopics,
       maxBackpressure: maxBackpressure(limits),
+      isLeaving: () => phase !== "serving",
       afterTurn: setImmediate,
     },
     log,

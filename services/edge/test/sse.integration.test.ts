@@ -2,6 +2,7 @@
 import { parseCursor } from "@throughline/protocol";
 import { EventStreamClient, eventually, type StreamMessage } from "@throughline/testkit";
 import { execFile } from "node:child_process";
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Edge } from "../src/edge.ts";
 import { Api } from "./api.ts";
@@ -16,7 +17,10 @@ beforeAll(async () => {
   edge = await stage.edge({ limits: { connection: { commentMs: 300 } } });
   other = await stage.edge();
 });
-afterAll(() => stage.close());
+afterAll(async () => {
+  await stage.close();
+  expect(stage.logged.filter((entry) => "err" in entry)).toEqual([]);
+});
 
 const AUTH = { authorization: "Bearer dev.acme.ann" };
 const streams: EventStreamClient[] = [];
@@ -271,6 +275,24 @@ describe("[SSE6] a slow reader", () => {
     expect(await slow.end()).toBe("whole");
   });
 
+  test("[LAG4] one that reads nothing for 14 s is kept: longer than uWebSockets waits by itself", async () => {
+    const session = await stage.session(other);
+    const { ref, writer } = await stage.run(session);
+    const slow = await open(other, ref);
+    await until(slow, "caught_up");
+    slow.pause();
+    const filler = "x".repeat(100_000);
+    for (const part of range(1, 5)) {
+      await Promise.all(range(1, 20).map(() => writer.append(note(`${part} ${filler}`))));
+    }
+    await eventually(() => other.measured.fanout.demoted > 0);
+    await sleep(14_000);
+    slow.resume();
+    await writer.append(completed);
+    expect(await slow.end()).toBe("whole");
+    expect(seqsOf(slow)).toEqual(range(1, 102));
+  }, 40_000);
+
   test("[LAG4] one that reads nothing for too long is cut off, and comes back with its place", async () => {
     const strict = await stage.edge({ limits: { connection: { stuckMs: 500 } } });
     const session = await stage.session(strict);
@@ -318,6 +340,19 @@ describe("[SSE7] an end that is no success is told", () => {
     await api.post(`/v1/sessions/${session}/members`, { user: "bob", role: null });
     await stream.end();
     expect(framesOf(stream).at(-1)).toMatchObject({ type: "unsubscribed", reason: "membership" });
+  });
+
+  test("[LIFE3] a stream that has not begun when its node goes is refused, so that its client asks another", async () => {
+    const leaving = await stage.edge();
+    const session = await stage.session(edge);
+    await stage.nats.pause();
+    const asked = open(leaving, { session });
+    await eventually(() => leaving.measured.connections.taken === 1);
+    const drained = leaving.drain();
+    expect((await asked).status).toBe(503);
+    stage.nats.resume();
+    await drained;
+    expect(leaving.measured.connections.taken).toBe(0);
   });
 
   test("a client that goes leaves nothing behind", async () => {

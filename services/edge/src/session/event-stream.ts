@@ -1,3 +1,4 @@
+import type { ControlFrameOf } from "@throughline/protocol";
 import type { Principal } from "../auth/principal.ts";
 import { type Refusal, refusal } from "../commands/outcome.ts";
 import type { Attachment } from "../fanout/attach.ts";
@@ -16,10 +17,14 @@ export type Opened =
   | { readonly kind: "over" }
   | { readonly kind: "refused"; readonly refusal: Refusal };
 
+/** `ending`: all is said, and the client is still reading it. `leave`: told to go before there was anything to tell it on. */
 type Phase =
-  | { readonly is: "starting" }
+  | { readonly is: "starting"; readonly leave?: Goaway }
   | { readonly is: "streaming"; readonly attachment: Attachment }
+  | { readonly is: "ending" }
   | { readonly is: "ended" };
+
+type Goaway = Pick<ControlFrameOf<"goaway">, "reconnect_after_ms" | "reason">;
 
 /** The only subscription of a stream. Named, since frames name it. */
 const SUBSCRIPTION = "sub_1";
@@ -68,14 +73,13 @@ export class EventStream implements Subscriber, StreamListener {
   /** Begins to stream, or says why not. Never rejects. */
   async open(): Promise<Opened> {
     const { subscribing } = this.#services;
-    const isWanted = (): boolean => this.#phase.is !== "ended";
+    const isWanted = (): boolean => this.#phase.is === "starting";
     const begun = await subscribe(subscribing, this.#principal, this.#request, this, isWanted, {
       ifOver: "tell",
     });
     switch (begun.kind) {
       case "attached":
-        if (this.#phase.is === "ended") begun.attachment.detach();
-        else this.#phase = { is: "streaming", attachment: begun.attachment };
+        this.#begun(begun.attachment);
         return { kind: "streaming" };
       case "ended":
         this.runEnded();
@@ -89,9 +93,16 @@ export class EventStream implements Subscriber, StreamListener {
       case "unwanted":
         return {
           kind: "refused",
-          refusal: refusal("unavailable", "the stream was given up", 1_000),
+          refusal: refusal("overloaded", "this node is draining", 1_000),
         };
     }
+  }
+
+  #begun(attachment: Attachment): void {
+    if (this.#phase.is !== "starting") return attachment.detach();
+    const { leave } = this.#phase;
+    this.#phase = { is: "streaming", attachment };
+    if (leave) this.goaway(leave.reconnect_after_ms, leave.reason);
   }
 
   send(frame: OutgoingFrame): SendResult {
@@ -128,43 +139,41 @@ export class EventStream implements Subscriber, StreamListener {
     this.#goAway(1013, 1_000, "the event log cannot be followed now");
   }
 
-  /** The client, or the response, is gone. */
   closed(): void {
     if (this.#phase.is === "ended") return;
-    const phase = this.#phase;
-    this.#phase = { is: "ended" };
-    if (phase.is === "streaming") phase.attachment.detach();
+    this.#enter({ is: "ended" });
     this.#onGone();
   }
 
   goaway(reconnectAfterMs: number, reason: string): void {
-    if (this.#phase.is === "ended" || this.#isLeaving) return;
+    const leave = { reconnect_after_ms: reconnectAfterMs, reason };
+    if (this.#phase.is === "starting") this.#phase = { is: "starting", leave };
+    if (this.#phase.is !== "streaming" || this.#isLeaving) return;
     this.#isLeaving = true;
-    this.#say(
-      JSON.stringify({ type: "goaway", reconnect_after_ms: reconnectAfterMs, reason }),
-      undefined,
-    );
+    this.send({ type: "goaway", ...leave });
     this.socket.retryAfter(reconnectAfterMs);
   }
 
   close(code: number, reason: string): void {
-    if (this.#phase.is === "ended") return;
+    // Nothing was sent: the request can still be refused.
+    if (this.#phase.is === "starting") this.closed();
+    if (this.#phase.is !== "streaming") return;
     countClose(this.#services.metrics, code);
     this.#goAway(code, 0, reason);
   }
 
   /** Called every few seconds: being stuck, the user's part in the session, a sign of life. */
   sweep(now: number): void {
-    if (this.#phase.is !== "streaming") return;
+    if (this.#phase.is === "starting" || this.#phase.is === "ended") return;
+    this.socket.hold();
     const { limits } = this.#services;
-    const { place, hub, isStuck } = this.#phase.attachment;
-    if (!isStuck) this.#stuckAt = undefined;
-    else this.#stuckAt ??= now;
-    if (this.#stuckAt !== undefined && now - this.#stuckAt > limits.stuckMs) {
+    if (this.#isStuck(now)) {
       countClose(this.#services.metrics, 4410);
       this.#cut();
       return;
     }
+    if (this.#phase.is === "ending") return;
+    const { place, hub } = this.#phase.attachment;
     if (now - this.#membershipAt >= limits.membershipMs) {
       this.#membershipAt = now;
       void this.#checkMembership();
@@ -179,6 +188,16 @@ export class EventStream implements Subscriber, StreamListener {
   drained(): void {
     if (this.#stuckAt !== undefined) this.#stuckAt = this.#services.now();
     if (this.#phase.is === "streaming") this.#phase.attachment.drained();
+  }
+
+  #isStuck(now: number): boolean {
+    const waits = this.#phase.is === "streaming" ? this.#phase.attachment.isStuck : true;
+    if (!waits) {
+      this.#stuckAt = undefined;
+      return false;
+    }
+    this.#stuckAt ??= now;
+    return now - this.#stuckAt > this.#services.limits.stuckMs;
   }
 
   async #checkMembership(): Promise<void> {
@@ -196,20 +215,27 @@ export class EventStream implements Subscriber, StreamListener {
   }
 
   #finish(last: OutgoingFrame): void {
-    if (this.#phase.is === "ended") return;
+    if (this.#phase.is === "ending" || this.#phase.is === "ended") return;
     this.send(last);
     this.#end();
   }
 
   #end(): void {
-    this.closed();
-    this.socket.end(1000, "");
+    if (this.#phase.is === "ended") return;
+    this.#enter({ is: "ending" });
+    this.socket.end();
   }
 
   /** What the client holds is not known, or it does not read: nothing more would reach it. */
   #cut(): void {
     this.closed();
     this.socket.close();
+  }
+
+  #enter(phase: Phase): void {
+    const before = this.#phase;
+    this.#phase = phase;
+    if (before.is === "streaming") before.attachment.detach();
   }
 
   #say(text: string, id: string | undefined): SendResult {

@@ -31,8 +31,6 @@ export interface Socket {
 
 /** A response that goes on for as long as its client listens (SSE). Nothing comes back on it. */
 export interface StreamSocket extends Socket {
-  /** Whether the response has begun: until then a refusal can still be its answer. */
-  readonly hasBegun: boolean;
   /** A control frame that moves the client's place. */
   sendWithId(frame: string, id: string): SendResult;
   /** Moves the client's place, and shows it nothing. */
@@ -41,13 +39,17 @@ export interface StreamSocket extends Socket {
   retryAfter(ms: number): SendResult;
   /** Shows that the connection is alive. */
   comment(): void;
+  /** Keeps a response whose client does not read. To be called every few seconds. */
+  hold(): void;
+  /** Ends the response once all has gone out that was written. */
+  end(): void;
   listen(listener: StreamListener): void;
 }
 
 export interface StreamListener {
-  /** The kernel took all of what was buffered. */
+  /** The kernel took some of what was buffered. */
   drained(): void;
-  /** The client is gone. */
+  /** The response is over: the client is gone, or has all. */
   closed(): void;
 }
 

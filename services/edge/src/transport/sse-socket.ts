@@ -21,10 +21,14 @@ const HEADERS: Readonly<Record<string, string>> = {
 /** How soon a native EventSource comes back by itself: by chance, so that a dead node's do not come at once. */
 const RETRY_MS = { least: 500, spread: 2_000 } as const;
 
+const NOTHING = "";
+
 export interface SseOptions {
   readonly topics: StreamTopics;
   /** Bytes that may wait for the socket; what comes beyond is dropped, and the stream with it. */
   readonly maxBackpressure: number;
+  /** Whether this node is going: then nothing further may come on a stream's connection. */
+  readonly isLeaving: () => boolean;
   /** Runs its argument when this turn's messages have come: `setImmediate`. */
   readonly afterTurn: (run: () => void) => void;
 }
@@ -37,8 +41,9 @@ export interface SseOptions {
 export class SseSocket implements StreamSocket {
   readonly #options: SseOptions;
   #res: UwsResponse | undefined;
-  #hasBegun = false;
   #isHeadWritten = false;
+  /** Nothing more is said; what waits still goes out. */
+  #isEnding = false;
   #waiting: Uint8Array[] = [];
   #waitingBytes = 0;
   /** What uWebSockets may still hold of the last write. */
@@ -50,10 +55,6 @@ export class SseSocket implements StreamSocket {
   constructor(res: UwsResponse, options: SseOptions) {
     this.#res = res;
     this.#options = options;
-  }
-
-  get hasBegun(): boolean {
-    return this.#hasBegun;
   }
 
   listen(listener: StreamListener): void {
@@ -86,11 +87,20 @@ export class SseSocket implements StreamSocket {
 
   /** Nothing where bytes wait: they keep the connection busy as well. */
   comment(): void {
-    if (this.#hasBegun && this.buffered() === 0) this.write(COMMENT);
+    if (this.#isHeadWritten && this.buffered() === 0) this.write(COMMENT);
+  }
+
+  /**
+   * uWebSockets gives a response up by itself some 10 s after a write that was not taken whole (30 s on the
+   * current build). Handing over what it holds once more, though nothing is added, begins that time anew.
+   */
+  hold(): void {
+    const res = this.#res;
+    if (res !== undefined && this.#isHeadWritten) res.cork(() => res.write(NOTHING));
   }
 
   write(message: Uint8Array): SendResult {
-    if (this.#res === undefined) return "closed";
+    if (this.#res === undefined || this.#isEnding) return "closed";
     const waiting = this.#heldBytes + this.#waitingBytes;
     if (waiting + message.byteLength > this.#options.maxBackpressure) {
       // A publish has nobody to tell.
@@ -98,7 +108,6 @@ export class SseSocket implements StreamSocket {
       this.#listener?.closed();
       return "dropped";
     }
-    this.#hasBegun = true;
     this.#waiting.push(message);
     this.#waitingBytes += message.byteLength;
     this.#flushLater();
@@ -125,14 +134,12 @@ export class SseSocket implements StreamSocket {
     this.#options.topics.leave(topic, this);
   }
 
-  /** Ends the response behind what was written. A stream has no close codes: what is to be told is told before. */
+  /** A stream has no close codes: what is to be told is told before. */
   end(): void {
+    this.#isEnding = true;
+    this.#leaveTopics();
     this.#flush();
-    const res = this.#res;
-    // A client that does not read would never get to the end.
-    if (this.#heldBytes > 0) return this.close();
-    this.#forget();
-    res?.cork(() => res.end());
+    this.#endIfDone();
   }
 
   close(): void {
@@ -185,16 +192,30 @@ export class SseSocket implements StreamSocket {
     if (this.#res !== res) return;
     let isFree = false;
     res.cork(() => (isFree = res.write(COMMENT)));
-    if (!isFree) return;
-    this.#heldBytes = 0;
-    this.#flush();
+    if (isFree) {
+      this.#heldBytes = 0;
+      this.#flush();
+    }
     this.#listener?.drained();
+    this.#endIfDone();
+  }
+
+  #endIfDone(): void {
+    const res = this.#res;
+    if (!this.#isEnding || res === undefined || this.#heldBytes > 0) return;
+    this.#forget();
+    res.cork(() => res.end(NOTHING, this.#options.isLeaving()));
+    this.#listener?.closed();
   }
 
   #forget(): void {
     this.#res = undefined;
     this.#waiting = [];
     this.#waitingBytes = 0;
+    this.#leaveTopics();
+  }
+
+  #leaveTopics(): void {
     for (const topic of this.#topics) this.#options.topics.leave(topic, this);
     this.#topics.clear();
   }
