@@ -12,13 +12,13 @@ class FakeResponse implements UwsResponse {
   ended: { readonly isLast: boolean } | undefined;
   closed = false;
   #isCorked = false;
-  #writable: () => boolean = () => true;
+  #writable: (offset: number) => boolean = () => true;
   #aborted: () => void = () => undefined;
 
   /** The client reads: the kernel has room again, and says so. */
   drain(bytes: number): void {
     this.room += bytes;
-    this.#writable();
+    this.#writable(0);
   }
 
   get kept(): number {
@@ -54,7 +54,7 @@ class FakeResponse implements UwsResponse {
     return this;
   }
 
-  onWritable(handler: () => boolean): UwsResponse {
+  onWritable(handler: (offset: number) => boolean): UwsResponse {
     this.#writable = handler;
     return this;
   }
