@@ -92,26 +92,33 @@ export class Attempt {
     await this.runLog.appendAll(interruptEvents(this.state, request), request.streamSeq);
   }
 
-  /** Writes the terminal event, and closes before it what is open. Gives the state at the end. */
-  async end(how: ending.Final, signal: AbortSignal): Promise<RunState> {
+  /**
+   * Does what takes its time before the end can be written: commands that come meanwhile still count. Gives
+   * the end as it will be stored.
+   */
+  async prepareEnd(how: ending.Final, signal: AbortSignal): Promise<ending.Final> {
     // Whoever sees the end may start the session's next run, which looks for this one in the list.
     await this.#listing.settled();
+    if (how.kind !== "completed") return how;
     try {
-      const kept =
-        how.kind === "completed"
-          ? {
-              ...how,
-              output: await keptResult({ ...this.#options, ref: this.ref, signal }, how.output),
-            }
-          : how;
+      const output = await keptResult({ ...this.#options, ref: this.ref, signal }, how.output);
+      return { ...how, output };
+    } catch (error) {
+      if (!(error instanceof ValueTooLarge)) throw error;
+      return ending.failed("output_too_large", error.message);
+    }
+  }
+
+  /** Writes the terminal event, and closes before it what is open. Gives the state at the end. */
+  async end(how: ending.Final): Promise<RunState> {
+    try {
       await this.runLog.appendAll(
-        [...ending.closeOpen(this.state, how), ending.terminalEvent(this.state, kept)],
+        [...ending.closeOpen(this.state, how), ending.terminalEvent(this.state, how)],
         how.kind === "cancelled" ? how.command.streamSeq : undefined,
       );
     } catch (error) {
-      const tooLarge = error instanceof EventTooLarge || error instanceof ValueTooLarge;
-      if (!tooLarge || how.kind !== "completed") throw error;
-      return this.end(ending.failed("output_too_large", error.message), signal);
+      if (!(error instanceof EventTooLarge) || how.kind !== "completed") throw error;
+      return this.end(ending.failed("output_too_large", error.message));
     }
     this.#listing.put(entryOf(this.ref, this.state));
     return this.state;

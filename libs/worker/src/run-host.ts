@@ -245,14 +245,18 @@ export class RunHost {
 
   async #finish(): Promise<void> {
     if (this.#phase.kind !== "finishing") return;
-    if (this.#phase.ending.kind === "handback") return this.#giveBack(this.#phase.ending.why);
+    const { ending: outcome } = this.#phase;
+    if (outcome.kind === "handback") return this.#giveBack(outcome.why);
     const signal = AbortSignal.any([this.#gone.signal, this.#handing.signal]);
     try {
       await unless(signal, this.#attempt.writer.closeText());
-      // An accepted cancellation is never overridden by an outcome that was not written yet.
+      const kept = await unless(signal, this.#attempt.prepareEnd(outcome, signal));
+      // An accepted cancellation is never overridden by an outcome that was not written yet: so nothing that
+      // takes its time lies between here and the end.
       if (this.#phase.ending.kind !== "cancelled") await unless(signal, this.#pump.drain(signal));
       await unless(signal, this.#pump.stop());
-      await this.#end(this.#phase.ending, signal);
+      const { ending: now } = this.#phase;
+      if (now.kind !== "handback") await this.#end(now === outcome ? kept : now);
     } catch (error) {
       if (!this.#handing.signal.aborted || this.#gone.signal.aborted) throw error;
       // NATS is away, and the worker must go: the next one ends the run, or finds that it has ended.
@@ -260,10 +264,10 @@ export class RunHost {
     }
   }
 
-  async #end(how: ending.Final, signal: AbortSignal): Promise<void> {
+  async #end(how: ending.Final): Promise<void> {
     const { claim, log } = this.#options;
     this.#enter({ kind: "finishing", ending: how, sealed: true });
-    const state = await this.#confirmed(this.#attempt.end(how, signal));
+    const state = await this.#confirmed(this.#attempt.end(how));
     if (isFinished(state)) this.#enter({ kind: "ended", terminal: `run.${state.status}` });
     log.info({ terminal: state.status, seq: state.seq }, "the run has ended");
     await this.#snapshot();
