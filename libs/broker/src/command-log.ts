@@ -94,12 +94,15 @@ export class CommandLog {
   /**
    * The command as it was stored, or undefined if it is not among the run's. The leader's last one is
    * looked at first: it is mostly the one that is sent again. Of the others the oldest 16 MiB are read, a
-   * page at a time. Rejects with BrokerUnavailable.
+   * page at a time. `before`: only what lies before that stream sequence. Rejects with BrokerUnavailable.
    */
-  async find({ ref, user, id }: CommandKey): Promise<StoredCommand | undefined> {
+  async find(
+    { ref, user, id }: CommandKey,
+    before: number = Number.POSITIVE_INFINITY,
+  ): Promise<StoredCommand | undefined> {
     const last = await this.#last(ref);
     const isIt = (stored: StoredCommand): boolean =>
-      stored.user === user && idOf(stored.command) === id;
+      stored.user === user && idOf(stored.command) === id && stored.streamSeq < before;
     if (last === undefined || isIt(last)) return last;
     let bytes = 0;
     for await (const stored of this.#upTo(ref, 0, last.streamSeq)) {

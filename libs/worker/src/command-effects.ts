@@ -29,6 +29,11 @@ export type Reaction =
 
 /** What of a run is not in its state. */
 export interface Situation {
+  /**
+   * Of an id that was used before: whether that was with another content. The edge knows ids for two minutes;
+   * later it stores what comes as a new command.
+   */
+  readonly contradicts: boolean;
   readonly attempt: number;
   /** Id of this worker process. */
   readonly worker: string;
@@ -62,18 +67,30 @@ export function reactTo(stored: StoredCommand, state: RunState, situation: Situa
     const id = parsed.id !== undefined && isId(parsed.id) ? parsed.id : undefined;
     // Whoever wrote it past the edge has no id to be answered by.
     if (id === undefined) return { kind: "skip", why: `not a command: ${parsed.message}` };
-    if (isApplied(state, id, user)) return { kind: "skip", why: "answered before" };
+    if (isApplied(state, id, user)) return again({ id, user }, situation);
     return answer(rejected({ id, user }, parsed.code, parsed.message));
   }
   const { command } = parsed;
   const sender = { id: command.id, user };
-  if (isApplied(state, command.id, user)) return { kind: "skip", why: "answered before" };
+  if (isApplied(state, command.id, user)) return again(sender, situation);
   if (!isRunCommandType(command.type)) {
     return answer(rejected(sender, "invalid", `${command.type} is not addressed to a run`));
   }
   const verdict = commandVerdict(state.status, command.type);
   if (!verdict.ok) return answer(refused(sender, verdict.code, { status: state.status }));
   return effectOf(command, stored, { state, situation, sender });
+}
+
+/** The command's id, where another one had it before that has its answer. */
+export function usedBefore(stored: StoredCommand, state: RunState): string | undefined {
+  const parsed = parseCommand(stored.command);
+  const id = parsed.ok ? parsed.command.id : parsed.id;
+  return id !== undefined && isApplied(state, id, userOf(stored)) ? id : undefined;
+}
+
+function again(sender: Sender, { contradicts }: Situation): Reaction {
+  if (!contradicts) return { kind: "skip", why: "answered before" };
+  return answer(refused(sender, "idempotency_conflict", undefined));
 }
 
 interface Judging {

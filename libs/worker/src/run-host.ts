@@ -10,7 +10,7 @@ import type { NewEvent } from "@throughline/protocol";
 import { handled } from "./agent-lane.ts";
 import type { Agent } from "./agent.ts";
 import { Attempt } from "./attempt.ts";
-import { inputAnswered, reactTo, stopsAgent } from "./command-effects.ts";
+import { inputAnswered, reactTo, stopsAgent, usedBefore } from "./command-effects.ts";
 import { CommandPump } from "./command-pump.ts";
 import { armTimer, endBegins } from "./deadline.ts";
 import * as ending from "./ending.ts";
@@ -356,6 +356,7 @@ export class RunHost {
     const { log, worker } = this.#options;
     const execution = this.#execution;
     const reaction = reactTo(command, this.#attempt.state, {
+      contradicts: await this.#contradicts(command),
       attempt: this.#attempt.number,
       worker,
       over: how !== undefined,
@@ -380,6 +381,15 @@ export class RunHost {
         this.#stop({ kind: "cancelled", command: reaction.command });
         return "stop";
     }
+  }
+
+  /** Whether the command's id was used before, with another content. */
+  async #contradicts(command: StoredCommand): Promise<boolean> {
+    const id = usedBefore(command, this.#attempt.state);
+    if (id === undefined) return false;
+    const { commands } = this.#options.broker;
+    const first = await commands.find({ ref: this.ref, user: command.user, id }, command.streamSeq);
+    return first !== undefined && first.hash !== command.hash;
   }
 
   /** False when the command was refused instead, for its size. */

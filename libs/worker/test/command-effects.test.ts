@@ -27,6 +27,7 @@ const SITUATION: Situation = {
   worker: "w",
   over: false,
   inboxAwaited: false,
+  contradicts: false,
   checkInput: () => undefined,
   now: 0,
 };
@@ -56,6 +57,12 @@ describe("what a stored command does", () => {
     });
     expect(reactTo(stored(command("run.cancel", "c1")), answered).kind).toBe("skip");
     expect(reactTo(stored(command("run.cancel", "c1"), "bob"), answered).kind).toBe("cancel");
+    expect(
+      reactTo(stored(command("run.cancel", "c1")), answered, { contradicts: true }),
+    ).toMatchObject({
+      kind: "answer",
+      events: [{ type: "command.rejected", payload: { id: "c1", code: "idempotency_conflict" } }],
+    });
   });
 
   it("[CMDW3] one that the status does not allow is rejected with the table's code", () => {
