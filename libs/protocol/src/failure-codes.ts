@@ -44,6 +44,10 @@ export const FAILURE_CODES = {
     summary: "The agent emitted, or put into its state, more than an event may hold.",
   },
   output_too_large: { retryable: false, summary: "The output is larger than an event may be." },
+  object_gone: {
+    retryable: false,
+    summary: "A value names an object of the session that is not stored, or is not what it says.",
+  },
   overflow: { retryable: false, summary: "The agent emits faster than the log takes it." },
   interrupted: { retryable: true, summary: "Stopped by an interrupt." },
   cancelled: { retryable: false, summary: "Stopped by the run's cancellation." },

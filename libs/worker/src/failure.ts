@@ -1,5 +1,5 @@
 /** What goes wrong in an agent, and how it is told to clients: code, message, retryable. Never a stack. */
-import { EventTooLarge } from "@throughline/broker";
+import { EventTooLarge, LogCorrupt, ObjectGone } from "@throughline/broker";
 import { type EventPayload, FAILURE_CODES } from "@throughline/protocol";
 
 export type Failure = EventPayload<"run.failed">;
@@ -62,11 +62,17 @@ export function failureOf(error: unknown): Failure {
   const message = error instanceof Error ? error.message : String(error);
   // The same again is as large: its message names the size, the limit and the way out.
   if (error instanceof EventTooLarge) return { code: "event_too_large", message, retryable: false };
+  if (isGone(error)) return { code: "object_gone", message, retryable: false };
   return {
     code: "agent_error",
     message: message.slice(0, MAX_MESSAGE),
     retryable: FAILURE_CODES.agent_error.retryable,
   };
+}
+
+/** The value that an event only names cannot be had, now or later: clients may report whatever looks like a name. */
+export function isGone(error: unknown): boolean {
+  return error instanceof ObjectGone || error instanceof LogCorrupt;
 }
 
 /** What an agent's `input` parser threw. Of a schema's error (zod and its like) the issues are told, path first. */

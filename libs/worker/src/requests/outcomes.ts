@@ -1,7 +1,7 @@
 /** The outcomes of a batch of calls, for the agent: by the log, so in one order however often it is executed. */
 import type { RunState, ToolCallState } from "@throughline/protocol";
 import type { ToolOutcome } from "../agent.ts";
-import { failureOf } from "../failure.ts";
+import { failureOf, isGone } from "../failure.ts";
 import type { ScopeRun } from "../scope-run.ts";
 import { isSettled } from "./call-verdicts.ts";
 
@@ -51,5 +51,10 @@ async function outcomeOf(
     const error = call.error ?? failureOf(new Error("the call failed"));
     return { ...told, ok: false, error };
   }
-  return { ...told, ok: true, result: await run.whole(call.result) };
+  try {
+    return { ...told, ok: true, result: await run.whole(call.result) };
+  } catch (error) {
+    if (!isGone(error)) throw error;
+    return { ...told, ok: false, error: failureOf(error) };
+  }
 }
