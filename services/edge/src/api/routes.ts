@@ -1,6 +1,7 @@
 import { refusalOf } from "../commands/outcome.ts";
 import type { Principal } from "../auth/principal.ts";
-import type { Admission, HttpRequest, Route, Streamed } from "../transport/http.ts";
+import type { Streamed } from "../transport/exchange.ts";
+import type { Admission, HttpRequest, Route } from "../transport/http.ts";
 import { notAHandshake } from "../transport/handshake.ts";
 import { problem, type Reply } from "../transport/problem.ts";
 import { bearerOf, type RequestHead } from "../transport/request.ts";
