@@ -1,7 +1,7 @@
-import { type Edge, eventually, seededRandom, startEdge } from "@throughline/testkit";
+import { type Edge, eventually, seededRandom } from "@throughline/testkit";
 import { expect } from "vitest";
 import { FuzzGrammar, type FuzzTarget } from "./fuzz-grammar.ts";
-import { gauge, residentMb } from "./gauges.ts";
+import { gauge, residentMb, startInspectedEdge } from "./gauges.ts";
 import { frameBytes, OPCODE, RawSocket } from "./raw-socket.ts";
 import { completed, note, range, Stage } from "./stage.ts";
 
@@ -18,6 +18,8 @@ export interface FuzzReport {
   readonly inputs: number;
   /** MB, at even distances. */
   readonly rss: readonly number[];
+  /** MB of the heap after a full collection, likewise. */
+  readonly held: readonly number[];
   /** What the inputs were answered with, and how often. */
   readonly answers: Readonly<Record<string, number>>;
 }
@@ -25,7 +27,7 @@ export interface FuzzReport {
 /**
  * Sends so many mutated frames and requests to an edge process, while a run goes on that a correct client
  * follows. Throws where the process ends, says that something inside failed, or keeps something: with
- * `untilRested` also where its memory does not come back to what it was after the warm-up, once the hubs that
+ * `untilRested` also where its heap does not come back to what it was after the warm-up, once the hubs that
  * linger are gone.
  */
 export async function fuzz(
@@ -36,7 +38,7 @@ export async function fuzz(
   const stage = await Stage.open();
   // Little room for what is kept on purpose, so that it is soon full.
   const env = { TL_SHARDS: "2", TL_FANOUT_BYTES: String(8 * 1024 * 1024) };
-  const edge = await startEdge({ natsUrl: stage.nats.url, env });
+  const { edge, heldMb } = await startInspectedEdge(stage.nats.url, env);
   const session = await stage.session(edge);
   const canary = await stage.run(session);
   const viewer = await stage.connected(edge);
@@ -45,6 +47,7 @@ export async function fuzz(
 
   const answers: Record<string, number> = {};
   const rss: number[] = [];
+  const held: number[] = [];
   let sent = 0;
   let written = 1;
   for (let sample = 1; sample <= SAMPLES; sample += 1) {
@@ -79,6 +82,7 @@ export async function fuzz(
     expect(newcomer.seqs()).toEqual(range(1, written));
     newcomer.terminate();
     rss.push(await residentMb(edge));
+    held.push(await heldMb());
   }
 
   await canary.writer.append(completed);
@@ -90,13 +94,13 @@ export async function fuzz(
   expect(edge.logs()).not.toMatch(/"level":"?(error|fatal|50|60)/);
   expect(Object.keys(answers).filter((word) => FAILURES.has(word))).toEqual([]);
   if (untilRested) {
-    const before = rss[WARM_UP] ?? 0;
-    const rested = async (): Promise<boolean> => (await residentMb(edge)) <= before + 10;
-    await eventually(rested, { timeoutMs: 120_000, everyMs: 1_000, what: `RSS near ${before} MB` });
+    const hubs = (): Promise<number> => gauge(edge, "throughline_edge_hubs");
+    await eventually(async () => (await hubs()) === 0, { timeoutMs: 60_000 });
+    expect(await heldMb()).toBeLessThan((held[WARM_UP] ?? 0) + 5);
   }
   await edge.dispose();
   await stage.close();
-  return { inputs: sent, rss, answers };
+  return { inputs: sent, rss, held, answers };
 }
 
 /** Nothing that a client sends may come to these: they stand for a fault of the node's own. */
@@ -186,8 +190,8 @@ function word({ opcode, payload }: ReturnType<RawSocket["frames"]>[number]): str
 }
 
 /** MB that a straight line through the samples rises from the first to the last, behind the warm-up. */
-export function risen(rss: readonly number[]): number {
-  const taken = rss.slice(WARM_UP);
+export function risen(samples: readonly number[]): number {
+  const taken = samples.slice(WARM_UP);
   const mean = (list: readonly number[]): number => list.reduce((a, b) => a + b, 0) / list.length;
   const middle = (taken.length - 1) / 2;
   const average = mean(taken);

@@ -22,7 +22,9 @@ export function uwsBuilds(): readonly UwsBuild[] {
   const own: UwsBuild = { name, node: undefined };
   if (name === "current") return [own];
   if (!existsSync(LOADER)) {
-    console.log(`only the older build of uWebSockets is tried: there is no ${LOADER}`);
+    console.log(
+      `only the older build of uWebSockets is tried: there is no ${LOADER} (node deploy/local/glibc.mjs)`,
+    );
     return [own];
   }
   const path = `${LIBRARIES}:/usr/lib/x86_64-linux-gnu`;
