@@ -1,4 +1,4 @@
-import { eventually } from "@throughline/testkit";
+import { eventually, EventStreamClient } from "@throughline/testkit";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { Api } from "./api.ts";
 import { completed, freshId, note, publishRaw, range, Stage } from "./stage.ts";
@@ -176,6 +176,36 @@ describe("NATS away", () => {
     });
     expect(stage.logged.filter((line) => "err" in line)).toEqual([]);
   });
+
+  test("[EXEC4] [SSE5] [POLL1] streams stay and go on; what is asked for meanwhile is `unavailable`", async () => {
+    const edge = await stage.edge();
+    const session = await stage.session(edge);
+    const { ref, writer } = await stage.run(session);
+    const events = `http://127.0.0.1:${edge.port}/v1/sessions/${session}/runs/${ref.run}/events`;
+    const headers = { authorization: "Bearer dev.acme.ann" };
+    const stream = await EventStreamClient.open(events, headers);
+    await stream.message(({ data }) => data?.includes('"caught_up"') === true);
+    const poll = fetch(`${events}?wait_ms=30000&cursor=${stream.lastEventId}`, { headers });
+    await eventually(() => edge.measured.connections.taken === 2);
+    await stage.nats.stop();
+    // What the node holds it still streams; what it would have to ask NATS for is refused.
+    const unknown = events.replace(ref.run, "run_other");
+    const refused = await EventStreamClient.open(unknown, headers);
+    expect([refused.status, refused.response.headers["retry-after"]]).toEqual([503, "1"]);
+    await refused.end();
+    expect(JSON.parse(refused.rest)).toMatchObject({ code: "unavailable" });
+    const page = await fetch(`${events}?wait_ms=30000`, { headers });
+    expect([page.status, page.headers.get("retry-after")]).toEqual([503, "1"]);
+    await stage.nats.restart();
+    await writer.append(note("after"));
+    await stream.message(({ data }) => data?.includes('"after"') === true);
+    expect(stream.ended).toBe(undefined);
+    // It waited all the while, or was told to ask again: a page of nothing would look like an answer.
+    const answer = await poll;
+    if (answer.status === 200) expect(await answer.text()).toContain('"after"');
+    else expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "1"]);
+    stream.close();
+  }, 60_000);
 
   test("[RES8] [ATT1] a client that was catching up goes on where it was", async () => {
     const edge = await stage.edge({

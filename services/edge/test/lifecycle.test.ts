@@ -58,6 +58,7 @@ describe("draining", () => {
     const log: { told: number; after: number; closedAt: number | undefined }[] = [];
     const connections = Array.from({ length: count }, (_, i) => ({
       isBusy: false,
+      canLeave: true,
       goaway: (ms: number) => void (log[i] ??= { told: clock.now, after: ms, closedAt: undefined }),
       close: (code: number) => {
         expect(code).toBe(1012);
@@ -114,6 +115,16 @@ describe("draining", () => {
     const few = stage(3, { spreadMs: 60_000 });
     await few.run;
     expect(few.clock.now).toBeLessThan(4_200);
+  });
+
+  test("[LIFE3] [SSE7] a stream, whose client only listens, is ended at its time", async () => {
+    const { log, connections, run } = stage(40);
+    for (const connection of connections) connection.canLeave = false;
+    await run;
+    for (const { told, after, closedAt = NaN } of log) {
+      expect(closedAt - told - after).toBeGreaterThanOrEqual(0);
+      expect(closedAt - told - after).toBeLessThan(50);
+    }
   });
 
   test("[LIFE3] a client that waits for an answer is given a second for it", async () => {

@@ -109,6 +109,41 @@ describe("the process", () => {
     await edges[1]!.dispose();
   });
 
+  test("[LIFE1] [LIFE3] one of two on a shared port is told to stop: who connects meanwhile gets in, at either", async () => {
+    const sharedPort = await freePort();
+    const env = { TL_DRAIN_DELAY_MS: "300", TL_DRAIN_MS: "500" };
+    const [going, staying] = await Promise.all(
+      [0, 1].map(() => startEdge({ natsUrl: nats.url, sharedPort, env })),
+    );
+    if (!going || !staying) throw new Error("two edges are wanted");
+    let tried = 0;
+    let again = 0;
+    let isGoing = true;
+    const lane = async (): Promise<void> => {
+      while (isGoing) {
+        tried += 1;
+        try {
+          (await connect(sharedPort)).terminate();
+        } catch {
+          // What the kernel had queued for the port that was just closed. The next one finds the other.
+          again += 1;
+          (await connect(sharedPort)).terminate();
+        }
+      }
+    };
+    const lanes = [lane(), lane(), lane(), lane()];
+    expect((await going.stop()).code).toBe(0);
+    isGoing = false;
+    await Promise.all(lanes);
+    console.log(
+      `${tried} connects while one of two edges on a port drained: ${again} had to be tried again`,
+    );
+    expect(tried).toBeGreaterThan(20);
+    // Those that were under way in the one moment, at the most.
+    expect(again).toBeLessThanOrEqual(lanes.length);
+    await staying.dispose();
+  });
+
   test("[LIFE8] without a name each process has its own, in `welcome` and on every series", async () => {
     const names: string[] = [];
     const sharedPort = await freePort();

@@ -2,6 +2,7 @@
 import { parseCursor } from "@throughline/protocol";
 import { EventStreamClient, eventually, type StreamMessage } from "@throughline/testkit";
 import { execFile } from "node:child_process";
+import { Agent, get } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Edge } from "../src/edge.ts";
@@ -318,12 +319,36 @@ describe("[SSE7] an end that is no success is told", () => {
     const stream = await open(leaving, { session });
     await until(stream, "caught_up");
     const drained = leaving.drain();
-    await stream.end();
+    expect(await stream.end()).toBe("whole");
     const goaway = framesOf(stream).find(({ type }) => type === "goaway");
     expect(goaway).toMatchObject({ reason: "drain" });
+    // It was ended at its time: an EventSource has to wait no longer.
+    expect(stream.retryMs).toBeLessThan(500);
     await drained;
-    const refused = await open(leaving, { session }).catch(() => undefined);
-    expect(refused?.status ?? 503).toBe(503);
+    await expect(open(leaving, { session })).rejects.toThrow("ECONNREFUSED");
+  });
+
+  test("[LIFE7] asked for over a connection that was kept alive, once the node does not listen: cut off, not refused for good", async () => {
+    const leaving = await stage.edge({ drainMs: 1_000 });
+    const session = await stage.session(leaving);
+    await stage.connected(leaving); // it does not heed the goaway, and so holds up the end
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const ask = (path: string, accept: string): Promise<number | string> =>
+      new Promise((resolve) => {
+        const headers = { authorization: "Bearer dev.acme.ann", accept };
+        const asked = get({ agent, port: leaving.port, path, headers }, (response) => {
+          response.resume();
+          response.on("end", () => resolve(response.statusCode ?? 0));
+        });
+        asked.on("error", (error) => resolve(error.message));
+      });
+    expect(await ask("/v1/sessions", "*/*")).toBe(200);
+    const drained = leaving.drain();
+    await eventually(() => leaving.readiness().checks["edge"] === "draining");
+    const path = `/v1/sessions/${session}/events`;
+    expect(await ask(path, "text/event-stream")).toMatch(/socket hang up|ECONNRESET/);
+    agent.destroy();
+    await drained;
   });
 
   test("[AUTH5] who has no part in the session any more", async () => {

@@ -33,8 +33,10 @@ export function streamEvents(
   return {
     stream: async (socket) => {
       switch (streams.take()) {
+        // It came over a connection that was kept alive. An EventSource that is refused does not come back;
+        // cut off, it does, and a load balancer asks the next node at once.
         case "leaving":
-          return problem("overloaded", "this node is draining", { retryAfterMs: 1_000 });
+          return "cut";
         case "full":
           return problem("overloaded", "this node has as many connections as it may", {
             retryAfterMs: 5_000,

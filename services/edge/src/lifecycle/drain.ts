@@ -2,6 +2,8 @@
 export interface Leaving {
   /** Whether something that its client asked for has no answer yet. */
   readonly isBusy: boolean;
+  /** Whether its client can leave by itself when its time has come. */
+  readonly canLeave: boolean;
   goaway(reconnectAfterMs: number, reason: string): void;
   close(code: number, reason: string): void;
 }
@@ -34,7 +36,7 @@ const TICK_MS = 20;
 const BATCH = 100;
 /** A node with few clients need not take all of the spread: this much for each is gentle enough. */
 const SPREAD_PER_CLIENT_MS = 10;
-/** What a client has to leave by itself when its time has come. It then misses nothing on the way. */
+/** What a client has to leave by itself when its time has come, where it can. */
 const LEAVE_MS = 1_000;
 /** What a client that waits for an answer has besides. */
 const ANSWER_MS = 1_000;
@@ -45,7 +47,8 @@ const QUIET_MS = 1_000;
 
 /**
  * Lets go of all clients: still accept for a while → stop → tell each when to come back, evenly over the
- * spread → close those that are still there a second after their time → let HTTP requests end. Commands
+ * spread → close those that are still there a second after their time (streams, whose clients only listen, at
+ * it) → let HTTP requests end. Commands
  * are taken until a connection is closed. What comes meanwhile finds an open door elsewhere.
  */
 export async function drain(options: DrainOptions): Promise<void> {
@@ -80,24 +83,24 @@ async function sendAway(options: DrainOptions): Promise<void> {
   const due = (i: number): number => dues[i] ?? begun;
 
   let told = 0;
-  let looked = 0;
-  let busy: { readonly client: Leaving; readonly until: number }[] = [];
-  while (looked < clients.length || busy.length > 0) {
+  let come = 0;
+  let waiting: { readonly client: Leaving; readonly since: number }[] = [];
+  while (come < clients.length || waiting.length > 0) {
     const at = now();
     const enough = told + BATCH;
     for (; told < clients.length && (told < enough || due(told) <= at); told += 1) {
       clients[told]?.goaway(Math.max(0, Math.round(due(told) - at)), "drain");
     }
-    busy = busy.filter(({ client, until: last }) => {
-      if (client.isBusy && at < last) return true;
+    for (; come < told && due(come) <= at; come += 1) {
+      const client = clients[come];
+      if (client) waiting.push({ client, since: due(come) });
+    }
+    waiting = waiting.filter(({ client, since }) => {
+      const leave = client.canLeave ? LEAVE_MS : 0;
+      if (at < since + leave + (client.isBusy ? ANSWER_MS : 0)) return true;
       close(client);
       return false;
     });
-    for (; looked < told && due(looked) + LEAVE_MS <= at; looked += 1) {
-      const client = clients[looked];
-      if (client?.isBusy === true) busy.push({ client, until: at + ANSWER_MS });
-      else if (client) close(client);
-    }
     if (options.open() === 0) return;
     await wait(TICK_MS);
   }

@@ -110,6 +110,9 @@ export class Connection implements ConnectionPort {
     this.#onGone();
   }
 
+  /** A client that heeds `goaway` closes it by itself. */
+  readonly canLeave: boolean = true;
+
   get isBusy(): boolean {
     return this.#state.phase !== "closed" && this.#state.pending > 0;
   }

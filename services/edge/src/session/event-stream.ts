@@ -26,6 +26,8 @@ type Phase =
 
 type Goaway = Pick<ControlFrameOf<"goaway">, "reconnect_after_ms" | "reason">;
 
+/** Within which an EventSource comes back from a node that has let it go at a time of its own. */
+const RETURN_MS = 500;
 /** The only subscription of a stream. Named, since frames name it. */
 const SUBSCRIPTION = "sub_1";
 
@@ -69,6 +71,8 @@ export class EventStream implements Subscriber, StreamListener {
 
   /** Nothing is asked over a stream. */
   readonly isBusy: boolean = false;
+  /** Most clients only listen, and wait for its end. */
+  readonly canLeave: boolean = false;
 
   /** Begins to stream, or says why not. Never rejects. */
   async open(): Promise<Opened> {
@@ -131,12 +135,12 @@ export class EventStream implements Subscriber, StreamListener {
   broken(why: "dropped" | "hole" | "missed_too_much"): void {
     countClose(this.#services.metrics, 4410);
     if (why === "dropped") this.#cut();
-    else this.#goAway(4410, 0, "the log moved on: come back with the cursor");
+    else this.#goAway(0, "the log moved on: come back with the cursor");
   }
 
   lost(): void {
     countClose(this.#services.metrics, 1013);
-    this.#goAway(1013, 1_000, "the event log cannot be followed now");
+    this.#goAway(1_000, "the event log cannot be followed now");
   }
 
   closed(): void {
@@ -145,13 +149,11 @@ export class EventStream implements Subscriber, StreamListener {
     this.#onGone();
   }
 
+  /** The stream is ended when that time has come; an EventSource, which heeds nothing else, then comes back at once. */
   goaway(reconnectAfterMs: number, reason: string): void {
     const leave = { reconnect_after_ms: reconnectAfterMs, reason };
     if (this.#phase.is === "starting") this.#phase = { is: "starting", leave };
-    if (this.#phase.is !== "streaming" || this.#isLeaving) return;
-    this.#isLeaving = true;
-    this.send({ type: "goaway", ...leave });
-    this.socket.retryAfter(reconnectAfterMs);
+    else this.#tell(leave, Math.floor(Math.random() * RETURN_MS));
   }
 
   close(code: number, reason: string): void {
@@ -159,7 +161,7 @@ export class EventStream implements Subscriber, StreamListener {
     if (this.#phase.is === "starting") this.closed();
     if (this.#phase.is !== "streaming") return;
     countClose(this.#services.metrics, code);
-    this.#goAway(code, 0, reason);
+    this.#goAway(0, reason);
   }
 
   /** Called every few seconds: being stuck, the user's part in the session, a sign of life. */
@@ -208,10 +210,17 @@ export class EventStream implements Subscriber, StreamListener {
     this.#finish({ type: "unsubscribed", subscription_id: SUBSCRIPTION, reason: "membership" });
   }
 
-  /** Told to come back, after so long where it has not been told yet. */
-  #goAway(code: number, reconnectAfterMs: number, reason: string): void {
-    if (code !== 1012 || !this.#isLeaving) this.goaway(reconnectAfterMs, reason);
+  /** Told to come back after so long, where it has not been told yet, and ended. */
+  #goAway(reconnectAfterMs: number, reason: string): void {
+    this.#tell({ reconnect_after_ms: reconnectAfterMs, reason }, reconnectAfterMs);
     this.#end();
+  }
+
+  #tell(leave: Goaway, retryMs: number): void {
+    if (this.#phase.is !== "streaming" || this.#isLeaving) return;
+    this.#isLeaving = true;
+    this.send({ type: "goaway", ...leave });
+    this.socket.retryAfter(retryMs);
   }
 
   #finish(last: OutgoingFrame): void {

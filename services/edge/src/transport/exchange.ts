@@ -11,9 +11,12 @@ const AT_ONCE = 256 * 1024;
 /** An over-long body is read to its end, without being kept, up to this many times the limit. */
 const HEARD_OUT = 16;
 
-/** An answer that goes on. Resolves with a reply where there is nothing to stream, before anything was. */
+/**
+ * An answer that goes on. Resolves with a reply where there is nothing to stream, before anything was; "cut"
+ * ends the connection without any.
+ */
 export interface Streamed {
-  readonly stream: (socket: StreamSocket) => Promise<Reply | undefined>;
+  readonly stream: (socket: StreamSocket) => Promise<Reply | "cut" | undefined>;
 }
 
 /** One response, which is there until it is sent or the client goes. */
@@ -109,6 +112,10 @@ export class Exchange {
     const socket = new SseSocket(res, options);
     this.#sent = () => socket.aborted();
     const reply = await stream(socket);
+    if (reply === "cut") {
+      this.#res?.close();
+      return;
+    }
     if (reply !== undefined) {
       this.reply(reply);
       return;

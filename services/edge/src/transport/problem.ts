@@ -8,6 +8,9 @@ export interface Reply {
   readonly sent?: () => void;
 }
 
+/** Where nobody knows better when to ask again. */
+const RETRY_MS = 1_000;
+
 const JSON_TYPE = "application/json";
 
 export function json(status: number, value: unknown): Reply {
@@ -34,7 +37,8 @@ export function problem(
   } = {},
 ): Reply {
   const { status } = ERROR_CODES[code];
-  const { retryAfterMs, current } = more;
+  const mayPass = status === 429 || status === 503;
+  const { current, retryAfterMs = mayPass ? RETRY_MS : undefined } = more;
   const retry = retryAfterMs === undefined ? {} : { retry_after_ms: retryAfterMs };
   return {
     status,
