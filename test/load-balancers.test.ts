@@ -19,9 +19,9 @@ import { startWrittenRuns, TOKEN, type WrittenRuns } from "./written-runs.ts";
 import { startWorld, type World } from "./world.ts";
 
 const KINDS = ["nginx", "haproxy"] as const satisfies readonly BalancerKind[];
-const TRANSPORTS = ["socket"] as const;
+const TRANSPORTS = ["socket", "stream"] as const;
 /** Through each load balancer, over each transport. */
-const VIEWERS = 48;
+const VIEWERS = 40;
 const DRAIN = { TL_DRAIN_DELAY_MS: "1500", TL_DRAIN_MS: "2000" } as const;
 const IDLE_MS = 75_000;
 
@@ -230,7 +230,7 @@ async function checkPosts(kind: BalancerKind, session: string, report: PostRepor
   const { sent, failures, runs, duplicates } = report;
   console.log(`${kind}: ${sent} POSTs, ${failures.length} failed, ${duplicates} sent twice by it`);
   expect(failures).toEqual([]);
-  expect(sent).toBeGreaterThan(100);
+  expect(sent).toBeGreaterThan(20);
   // Each took effect once, also where the load balancer sent it twice and the client gave it no name.
   const list = await world.broker.runs.list({ tenant: "acme", session }, Infinity);
   expect(new Set(list.map(({ run }) => run))).toEqual(runs);

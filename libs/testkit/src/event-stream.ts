@@ -1,5 +1,7 @@
 /** A client of event streams (HTML, "Server-sent events") that can be slow, and shows what no EventSource does. */
 import { type ClientRequest, type IncomingMessage, request } from "node:http";
+import type { Readable } from "node:stream";
+import { createGunzip } from "node:zlib";
 import { eventually } from "./eventually.ts";
 
 export interface StreamMessage {
@@ -22,19 +24,33 @@ export class EventStreamClient {
   /** How the response ended: by its last chunk, or cut off. */
   ended: "whole" | "cut" | undefined;
   readonly response: IncomingMessage;
+  /** Resolves when the response is over. */
+  readonly over: Promise<"whole" | "cut">;
   readonly #request: ClientRequest;
+  readonly #body: Readable;
+  #listener: ((message: StreamMessage) => void) | undefined;
   /** What of the body is no whole message yet; all of it where the response is no stream. */
   rest = "";
 
   private constructor(sent: ClientRequest, response: IncomingMessage) {
     this.#request = sent;
     this.response = response;
-    response.setEncoding("utf8");
-    response.on("data", (text: string) => this.#take(text));
-    response.on("end", () => (this.ended ??= "whole"));
-    response.on("error", () => (this.ended ??= "cut"));
-    response.on("close", () => (this.ended ??= "cut"));
-    sent.on("error", () => (this.ended ??= "cut"));
+    const isGzip = response.headers["content-encoding"] === "gzip";
+    this.#body = isGzip ? response.pipe(createGunzip()) : response;
+    this.#body.setEncoding("utf8");
+    this.#body.on("data", (text: string) => this.#take(text));
+    this.over = new Promise((resolve) => {
+      const end = (how: "whole" | "cut"): void => {
+        this.ended ??= how;
+        resolve(this.ended);
+      };
+      this.#body.on("end", () => end("whole"));
+      this.#body.on("error", () => end("cut"));
+      for (const each of [response, sent]) each.on("error", () => end("cut"));
+      response.on("close", () => {
+        if (!isGzip || !response.complete) end("cut");
+      });
+    });
   }
 
   /** Resolves with the response's head, whatever its status. */
@@ -59,11 +75,17 @@ export class EventStreamClient {
 
   /** Stops reading: the socket's buffers fill. */
   pause(): void {
-    this.response.pause();
+    this.#body.pause();
   }
 
   resume(): void {
-    this.response.resume();
+    this.#body.resume();
+  }
+
+  /** Called with each message from the first on. One listener; the last one given counts. */
+  listen(listener: (message: StreamMessage) => void): void {
+    this.#listener = listener;
+    this.messages.forEach(listener);
   }
 
   /** Goes away without a word. */
@@ -103,6 +125,8 @@ export class EventStreamClient {
     const [id, data, retry] = [fields.get("id"), fields.get("data"), fields.get("retry")];
     if (id !== undefined) this.lastEventId = id;
     if (retry !== undefined) this.retryMs = Number(retry);
-    if (id !== undefined || data !== undefined) this.messages.push({ id, data });
+    if (id === undefined && data === undefined) return;
+    this.messages.push({ id, data });
+    this.#listener?.({ id, data });
   }
 }

@@ -1,4 +1,4 @@
-import { get, type IncomingMessage } from "node:http";
+import { EventStreamClient, type StreamMessage } from "../event-stream.ts";
 import { ViewerRecord } from "./record.ts";
 import type { Watch } from "./watch.ts";
 
@@ -6,8 +6,8 @@ const BASE_MS = 500;
 const CAP_MS = 10_000;
 
 /**
- * Follows a run by SSE, as a client that heeds the protocol does: it resumes with `Last-Event-ID`, waits the
- * goaway's time, and a jittered one after a failure.
+ * Follows a run by SSE, as a client that heeds the protocol does: it resumes with `Last-Event-ID`, not before
+ * the goaway's time, and after a failure at a time by chance.
  */
 export class StreamViewer {
   readonly record: ViewerRecord = new ViewerRecord();
@@ -15,86 +15,57 @@ export class StreamViewer {
   #url = 0;
   #cursor: string | undefined;
   #attempt = 0;
-  #stop: () => void = () => undefined;
-  #stopped = false;
-  /** After a goaway: how long to wait. */
-  #pauseMs: number | undefined;
+  /** After a goaway: when to come back. */
+  #notBefore = 0;
 
   constructor(watch: Watch) {
     this.#watch = watch;
-    this.#connect();
+    void this.#follow();
   }
 
-  stop(): void {
-    this.#stopped = true;
-    this.#stop();
-  }
-
-  #connect(): void {
-    const { urls, token, session, run } = this.#watch;
-    const base = urls[this.#url % urls.length];
-    const headers = {
-      authorization: `Bearer ${token}`,
-      accept: "text/event-stream",
-      ...(this.#cursor === undefined ? {} : { "last-event-id": this.#cursor }),
-    };
-    let isOver = false;
-    const over = (code: number, retryAfterMs = 0): void => {
-      if (isOver || this.#stopped) return;
-      isOver = true;
-      request.destroy();
+  async #follow(): Promise<never> {
+    for (;;) {
+      const { code, retryAfterMs } = await this.#connect();
       this.record.lost(code);
-      this.#again(retryAfterMs);
-    };
-    const url = `${base}/v1/sessions/${session}/runs/${run}/events`;
-    const request = get(url, { headers, agent: false }, (response) => {
-      response.on("error", () => over(-1));
-      if (response.statusCode !== 200) {
-        response.resume();
-        over(response.statusCode ?? -1, Number(response.headers["retry-after"] ?? 0) * 1_000);
-        return;
-      }
-      this.#attempt = 0;
-      this.record.opened();
-      this.#read(response);
-      response.on("end", () => over(response.complete ? 0 : -1));
-      response.on("aborted", () => over(-1));
-    });
-    request.on("error", () => over(-1));
-    this.#stop = () => request.destroy();
-  }
-
-  #read(response: IncomingMessage): void {
-    let rest = "";
-    response.setEncoding("utf8");
-    response.on("data", (text: string) => {
-      this.record.heard();
-      const blocks = (rest + text).split("\n\n");
-      rest = blocks.pop() ?? "";
-      for (const block of blocks) this.#message(block);
-    });
-  }
-
-  #message(block: string): void {
-    const data: string[] = [];
-    for (const line of block.split("\n")) {
-      if (line.startsWith("data: ")) data.push(line.slice(6));
-      if (line.startsWith("id: ")) this.#cursor = line.slice(4);
+      const jitter = Math.random() * Math.min(CAP_MS, BASE_MS * 2 ** this.#attempt);
+      const pause = Math.max(this.#notBefore - performance.now(), retryAfterMs, 0);
+      this.#notBefore = 0;
+      this.#attempt += 1;
+      this.#url += 1;
+      await new Promise((resolve) => setTimeout(resolve, pause + jitter));
     }
-    if (data.length === 0) return;
-    const text = data.join("\n");
-    this.record.frame(text);
-    const goaway = /"type":"goaway".*"reconnect_after_ms":(\d+)/.exec(text)?.[1];
-    if (goaway !== undefined) this.#pauseMs = Number(goaway);
   }
 
-  #again(retryAfterMs: number): void {
-    const jitter = Math.random() * Math.min(CAP_MS, BASE_MS * 2 ** this.#attempt);
-    const pause = Math.max(this.#pauseMs ?? 0, retryAfterMs);
-    this.#pauseMs = undefined;
-    this.#attempt += 1;
-    this.#url += 1;
-    const timer = setTimeout(() => this.#connect(), pause + jitter);
-    this.#stop = () => clearTimeout(timer);
+  /** Resolves when the stream is over: 0 by its end, -1 broken off, else with the status of a refusal. */
+  async #connect(): Promise<{ code: number; retryAfterMs: number }> {
+    const { urls, token, session, run } = this.#watch;
+    const url = `${urls[this.#url % urls.length]}/v1/sessions/${session}/runs/${run}/events`;
+    const place = this.#cursor === undefined ? {} : { "last-event-id": this.#cursor };
+    const headers = { authorization: `Bearer ${token}`, ...place };
+    let client: EventStreamClient;
+    try {
+      client = await EventStreamClient.open(url, headers);
+    } catch {
+      return { code: -1, retryAfterMs: 0 };
+    }
+    if (client.status !== 200) {
+      client.close();
+      const seconds = Number(client.response.headers["retry-after"] ?? 0);
+      return { code: client.status, retryAfterMs: seconds * 1_000 };
+    }
+    this.#attempt = 0;
+    this.record.opened();
+    client.response.on("data", () => this.record.heard());
+    client.listen((message) => this.#message(message));
+    const ended = await client.over;
+    return { code: ended === "whole" ? 0 : -1, retryAfterMs: 0 };
+  }
+
+  #message({ id, data }: StreamMessage): void {
+    if (id !== undefined) this.#cursor = id;
+    if (data === undefined) return;
+    this.record.frame(data);
+    const goaway = /^\{"type":"goaway","reconnect_after_ms":(\d+)/.exec(data)?.[1];
+    if (goaway !== undefined) this.#notBefore = performance.now() + Number(goaway);
   }
 }
