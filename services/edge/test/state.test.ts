@@ -1,14 +1,7 @@
 import type { Command } from "@throughline/protocol";
 import { describe, expect, test } from "vitest";
-import {
-  type ConnectionState,
-  type Effect,
-  type Happening,
-  MAX_PENDING,
-  MAX_STRIKES,
-  next,
-  OPENED,
-} from "../src/session/state.ts";
+import type { ConnectionState, Effect, Happening } from "../src/session/life.ts";
+import { MAX_PENDING, MAX_STRIKES, next, OPENED } from "../src/session/state.ts";
 
 function run(
   state: ConnectionState,

@@ -1,8 +1,8 @@
 import { isId, parseCursor } from "@throughline/protocol";
 import type { Principal } from "../auth/principal.ts";
 import type { Opened } from "../session/event-stream.ts";
+import type { SubscribeRequest } from "../session/life.ts";
 import type { StreamSocket } from "../session/port.ts";
-import type { SubscribeRequest } from "../session/state.ts";
 import type { Streamed } from "../transport/exchange.ts";
 import type { HttpRequest } from "../transport/http.ts";
 import { empty, problem, type Reply } from "../transport/problem.ts";

@@ -1,14 +1,15 @@
-import { formatCursor } from "@throughline/protocol";
-import type { OutgoingFrame, SendResult, Socket } from "../session/port.ts";
-import { type Entry, restamped } from "./frame.ts";
-import type { FanoutNode, Hub } from "./hub.ts";
+import type { OutgoingFrame, Socket } from "../session/port.ts";
+import { Feeder } from "./feeder.ts";
+import type { Entry } from "./frame.ts";
+import type { Hub } from "./hub.ts";
 import { LogFed } from "./log-fed.ts";
+import type { FanoutNode } from "./node.ts";
+import { type Broken, Outlet } from "./outlet.ts";
 import type { Paced, Place, Subscriber } from "./place.ts";
 import { type Position, readAfter } from "./position.ts";
 import type { RunSnapshot } from "./run-snapshot.ts";
 import type { Due } from "./turn.ts";
 
-const RETRY_MS = 500;
 /** Repaired messages wait for a paced client up to this much; more is a broken log, not a lost copy. */
 const MISSED_BYTES = 1024 * 1024;
 
@@ -20,6 +21,8 @@ export class Attachment implements Due {
   #place: Place;
   /** Of a session only: a run's tail never finds anything missing later. */
   readonly #logFed: LogFed | undefined;
+  readonly #outlet: Outlet;
+  readonly #feeder: Feeder;
 
   constructor(
     node: FanoutNode,
@@ -41,6 +44,8 @@ export class Attachment implements Due {
       missed: [],
     };
     if (hub.filter.kind === "session") this.#logFed = new LogFed(start.position.streamSeq);
+    this.#outlet = new Outlet(subscriber, this);
+    this.#feeder = new Feeder(node, hub, subscriber, this.#outlet, this.#logFed, this);
     hub.hold();
     hub.audience.attach(this);
     node.turn.due(this);
@@ -75,7 +80,7 @@ export class Attachment implements Due {
     }
     let sent = 0;
     this.#socket.cork(() => {
-      sent = this.#feed(place);
+      sent = this.#feeder.feed(place);
     });
     return sent;
   }
@@ -117,14 +122,14 @@ export class Attachment implements Due {
     const place = this.#place;
     if (place.at === "detached" || this.#logFed?.has(entry.streamSeq)) return;
     if (place.at === "live") {
-      this.#socket.cork(() => this.#sendMissed(entry, this.hub.cursor));
+      this.#socket.cork(() => void this.#feeder.sendMissed(entry, this.hub.cursor));
       return;
     }
     // It comes in its place.
     if (readAfter(place.position) < entry.streamSeq) return;
     place.missed.push(entry);
     if (place.missed.reduce((sum, e) => sum + e.bytes, 0) > MISSED_BYTES) {
-      this.#break("missed_too_much");
+      this.break("missed_too_much");
     } else if (place.waits === "hub") this.#node.turn.due(this);
   }
 
@@ -145,96 +150,21 @@ export class Attachment implements Due {
     return this.#subscriber.socket;
   }
 
-  /** Sends up to one page from its position on. Runs inside a cork. */
-  #feed(place: Paced): number {
-    let room = this.#node.limits.pageBytes;
-    for (let first = place.snapshots.shift(); first; first = place.snapshots.shift()) {
-      const { result, bytes } = this.#subscriber.sendSnapshot(first);
-      if (!this.#isTaken(result)) return 0;
-      room -= bytes;
-      if (this.#mustPause(place, room)) return this.#node.limits.pageBytes - room;
-    }
-    const { page } = place;
-    place.page = undefined;
-    for (let late = place.missed.shift(); late !== undefined; late = place.missed.shift()) {
-      if (!this.#sendMissed(late, place.cursor)) return 0;
-      room -= late.bytes;
-    }
-    if (this.#mustPause(place, room)) return this.#node.limits.pageBytes - room;
-    for (;;) {
-      const after = readAfter(place.position);
-      const entry = this.hub.next(after, page);
-      if (entry === "log") {
-        this.#fetch(place, after);
-        break;
-      }
-      if (entry === undefined) {
-        this.#arrive(place, after);
-        break;
-      }
-      // The run's previous message is behind `after` and was not in between: it has left the log.
-      if (entry.prev > after) {
-        this.#break("hole");
-        break;
-      }
-      if (!this.hub.hasInRing(after)) this.#logFed?.add(after, entry.streamSeq);
-      room -= this.#feedEntry(place, entry, room);
-      if (this.#place !== place || this.#mustPause(place, room)) break;
-    }
-    return this.#node.limits.pageBytes - room;
+  isAt(place: Paced): boolean {
+    return this.#place === place;
   }
 
-  /** It goes on when its socket has drained, or when the others have had their turn. */
-  #mustPause(place: Paced, room: number): boolean {
-    if (this.#socket.buffered() > this.#node.limits.lowWater) {
-      place.waits = "socket";
-      return true;
-    }
-    if (room > 0) return false;
-    place.waits = "turn";
+  wake(): void {
     this.#node.turn.due(this);
-    return true;
   }
 
-  /** Returns the bytes sent. A message larger than the room is left in the middle. */
-  #feedEntry(place: Paced, entry: Entry, room: number): number {
-    const begun = entry.streamSeq === place.position.streamSeq && place.position.next > 0;
-    let sent = 0;
-    let seq = begun ? place.position.next : entry.firstSeq;
-    for (; seq <= entry.lastSeq && sent < room; seq += 1) {
-      const frame = entry.frames[seq - entry.firstSeq];
-      if (frame === undefined || !this.#send(frame)) return sent;
-      sent += frame.byteLength;
-      this.#node.metrics.fed += 1;
-    }
-    place.position = { streamSeq: entry.streamSeq, next: seq > entry.lastSeq ? 0 : seq };
-    place.cursor = formatCursor({ seq: seq - 1, streamSeq: entry.streamSeq, tag: entry.tag });
-    return sent;
-  }
-
-  #sendMissed(entry: Entry, cursor: string): boolean {
-    return restamped(entry, cursor).every((frame) => this.#send(frame));
-  }
-
-  #fetch(place: Paced, after: number): void {
-    place.waits = "log";
-    this.hub.fetch(after).then(
-      (page) => {
-        place.page = page;
-        this.#node.turn.due(this);
-      },
-      (error: unknown) => {
-        if (this.#place !== place) return;
-        if (error instanceof Error && error.name === "BrokerUnavailable") {
-          place.waits = "retry";
-          this.#node.after(RETRY_MS, () => this.#node.turn.due(this));
-        } else this.lost(error instanceof Error ? error : new Error(String(error)));
-      },
-    );
+  break(why: Broken): void {
+    this.detach();
+    this.#subscriber.broken(why);
   }
 
   /** Nothing more is published behind its position. Level with a hub that is level, it goes live. */
-  #arrive(place: Paced, after: number): void {
+  arrived(place: Paced, after: number): void {
     if (after > this.hub.published || !this.hub.isLevel) {
       place.waits = "hub";
       this.hub.audience.awaitMove(this);
@@ -244,10 +174,7 @@ export class Attachment implements Due {
       place.since === "start"
         ? { type: "caught_up", subscription_id: this.#id, cursor: place.cursor }
         : { type: "recovered", subscription_id: this.#id };
-    if (this.#subscriber.send(level) === "dropped") {
-      this.#break("dropped");
-      return;
-    }
+    if (!this.#outlet.say(level)) return;
     if (place.since === "lag") this.#node.metrics.recovered += 1;
     if (this.hub.isEnded) {
       this.#finish();
@@ -261,7 +188,7 @@ export class Attachment implements Due {
   }
 
   #joinDeltas(): void {
-    for (const frame of this.hub.keptDeltas()) if (!this.#send(frame)) return;
+    for (const frame of this.hub.keptDeltas()) if (!this.#outlet.send(frame)) return;
     this.#socket.subscribe(this.hub.deltaTopic);
     this.#place = { at: "live", deltas: "on" };
   }
@@ -298,25 +225,6 @@ export class Attachment implements Due {
   }
 
   #say(type: "lagging" | "recovered"): boolean {
-    if (this.#subscriber.send({ type, subscription_id: this.#id }) !== "dropped") return true;
-    this.#break("dropped");
-    return false;
-  }
-
-  /** False: the frame was not taken, and the attachment is gone. */
-  #send(frame: Uint8Array): boolean {
-    return this.#isTaken(this.#socket.send(frame));
-  }
-
-  #isTaken(result: SendResult): boolean {
-    if (result === "sent" || result === "buffered") return true;
-    if (result === "dropped") this.#break("dropped");
-    else this.detach();
-    return false;
-  }
-
-  #break(why: "dropped" | "hole" | "missed_too_much"): void {
-    this.detach();
-    this.#subscriber.broken(why);
+    return this.#outlet.say({ type, subscription_id: this.#id });
   }
 }

@@ -45,12 +45,44 @@ export class Budget {
   }
 
   #makeRoom(newest: Evictable): void {
-    // A snapshot of the order: evicting charges, and charging reorders.
-    for (const item of [...this.#held.keys()]) {
-      if (this.#total <= this.#limit) return;
+    // What is evicted may keep a part, and come again at the end of the order: each once.
+    let left = this.#held.size;
+    for (const item of this.#held.keys()) {
+      if (this.#total <= this.#limit || left === 0) return;
+      left -= 1;
       if (item === newest) continue;
       this.#evictions += 1;
       item.evict();
     }
+  }
+}
+
+/** Smaller changes are not worth the budget's bookkeeping at each turn. */
+const STEP_BYTES = 4 * 1024;
+
+/** What one holder has told the budget of itself. */
+export class BudgetShare {
+  readonly #budget: Budget;
+  readonly #holder: Evictable;
+  #charged = 0;
+
+  constructor(budget: Budget, holder: Evictable) {
+    this.#budget = budget;
+    this.#holder = holder;
+  }
+
+  /** It holds so much by now; small changes are told with later ones. */
+  holds(bytes: number): void {
+    if (Math.abs(bytes - this.#charged) >= STEP_BYTES) this.keeps(bytes);
+  }
+
+  /** It holds exactly so much. */
+  keeps(bytes: number): void {
+    this.#charged = bytes;
+    this.#budget.charge(this.#holder, bytes);
+  }
+
+  release(): void {
+    this.keeps(0);
   }
 }

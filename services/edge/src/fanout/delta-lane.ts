@@ -1,7 +1,7 @@
 import type { EphemeralMessage, LogFilter } from "@throughline/broker";
 import { type Entry, splitLines } from "./frame.ts";
 import type { Delta } from "./gate.ts";
-import type { FanoutNode } from "./hub.ts";
+import type { FanoutNode } from "./node.ts";
 import type { Runs, Track } from "./runs.ts";
 
 interface HubView {

@@ -1,6 +1,6 @@
 import type { LogFilter, LogMessage } from "@throughline/broker";
 import { type Entry, frameMessage, type RunMark, RunMarks } from "./frame.ts";
-import type { FanoutNode } from "./hub.ts";
+import type { FanoutNode } from "./node.ts";
 import { type Page, Pages } from "./pages.ts";
 import { Ring } from "./ring.ts";
 import { Slab } from "./slab.ts";

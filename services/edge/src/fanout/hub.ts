@@ -1,42 +1,17 @@
 import type { LogFilter, LogMessage } from "@throughline/broker";
 import { cursorTag, formatCursor } from "@throughline/protocol";
-import type { Publisher } from "../session/port.ts";
 import { Audience } from "./audience.ts";
-import type { Budget, Evictable } from "./budget.ts";
+import { BudgetShare, type Evictable } from "./budget.ts";
 import { DeltaLane } from "./delta-lane.ts";
 import type { Entry } from "./frame.ts";
-import type { FanoutLimits } from "./limits.ts";
-import type { EventSource } from "./log.ts";
-import type { FanoutMetrics } from "./fanout-metrics.ts";
 import { History } from "./history.ts";
+import type { HubStart } from "./hub-start.ts";
+import type { FanoutNode } from "./node.ts";
+import { Origin } from "./origin.ts";
 import type { Page } from "./pages.ts";
 import { Reaching } from "./reaching.ts";
-import type { Reads } from "./reads.ts";
 import { Runs } from "./runs.ts";
-import type { Published, Turn } from "./turn.ts";
-
-/** What all hubs of a node share. */
-export interface FanoutNode {
-  readonly log: EventSource;
-  readonly publisher: Publisher;
-  readonly turn: Turn;
-  readonly budget: Budget;
-  readonly reads: Reads;
-  readonly limits: FanoutLimits;
-  readonly metrics: FanoutMetrics;
-  readonly report: (error: Error, filter: LogFilter) => void;
-  /** ms, monotonic. */
-  readonly now: () => number;
-  readonly after: (ms: number, run: () => void) => void;
-}
-
-/** Where a hub begins: the last stored message of its filter, or the stream's head where there is none. */
-export type HubStart =
-  | { readonly kind: "message"; readonly message: LogMessage }
-  | { readonly kind: "empty"; readonly streamSeq: number; readonly tag: string };
-
-/** Smaller changes are not worth the budget's bookkeeping at each turn. */
-const CHARGE_STEP_BYTES = 4 * 1024;
+import type { Published } from "./turn.ts";
 
 /** `level`: all that was stored when the hub began has come. `ended`: the run's terminal event is published. */
 type Phase = "catching up" | "level" | "ended" | "closed";
@@ -56,19 +31,19 @@ export class Hub implements Published, Evictable {
   readonly #lane: DeltaLane;
   readonly audience: Audience;
   readonly #reaching: Reaching;
+  readonly #origin: Origin;
+  readonly #memory: BudgetShare;
   readonly #onFault: (error: Error) => void;
   #tail: { close(): void } | undefined;
   #published: number;
   /** Cursor of the newest event published, in its parts: the text is seldom needed. */
   #newest: Pick<Entry, "lastSeq" | "streamSeq" | "tag">;
   #unpublishedBytes = 0;
-  #chargedBytes = 0;
   #unlookedBytes = 0;
   #phase: Phase = "catching up";
   #publishedAt: number;
   /** Attachments and those on the way to be one. */
   #holders = 0;
-  #origin: Promise<string> | undefined;
   #idleSince: number;
 
   constructor(
@@ -91,12 +66,13 @@ export class Hub implements Published, Evictable {
       sent: (bytes) => this.#sent(bytes),
     });
     this.#reaching = new Reaching(node.after);
+    this.#memory = new BudgetShare(node.budget, this);
     this.#idleSince = node.now();
     this.#publishedAt = node.now();
     if (start.kind === "empty") {
       this.#published = start.streamSeq;
       this.#newest = { lastSeq: 0, streamSeq: start.streamSeq, tag: start.tag };
-      this.#origin = Promise.resolve(start.tag);
+      this.#origin = new Origin(node, filter, start.tag);
       this.#history = new History(node, filter, start.streamSeq, start.streamSeq);
       return;
     }
@@ -109,7 +85,7 @@ export class Hub implements Published, Evictable {
     this.#history = new History(node, filter, from, m.streamSeq);
     this.#history.add(m, { run: m.run, epoch: m.epoch, tag }, m.streamSeq, false);
     this.#runs.began(m);
-    if (filter.kind === "run") this.#origin = Promise.resolve(tag);
+    this.#origin = new Origin(node, filter, filter.kind === "run" ? tag : undefined);
     if (filter.kind === "run" && m.end) this.#phase = "ended";
   }
 
@@ -145,8 +121,7 @@ export class Hub implements Published, Evictable {
 
   /** Tag of cursors that have seen nothing: a run's own, or the session's in this stream. */
   originTag(): Promise<string> {
-    this.#origin ??= this.#findOrigin();
-    return this.#origin;
+    return this.#origin.tag();
   }
 
   /** All that was stored when the hub began has come. */
@@ -216,7 +191,7 @@ export class Hub implements Published, Evictable {
     this.#phase = "closed";
     this.#stopFollowing();
     this.#history.close();
-    this.#charge(0);
+    this.#memory.release();
     this.#reaching.giveUp();
   }
 
@@ -312,28 +287,12 @@ export class Hub implements Published, Evictable {
     this.#unlookedBytes = 0;
     this.audience.look();
     this.#history.trim(this.#published);
-    const bytes = this.#history.ringBytes + this.#runs.deltaBytes;
-    if (Math.abs(bytes - this.#chargedBytes) >= CHARGE_STEP_BYTES) this.#charge(bytes);
-  }
-
-  #charge(bytes: number): void {
-    this.#chargedBytes = bytes;
-    this.#node.budget.charge(this, bytes);
+    this.#memory.holds(this.#history.ringBytes + this.#runs.deltaBytes);
   }
 
   evict(): void {
     this.#history.shrink(this.#published);
     this.#runs.clearDeltas();
-    this.#charge(this.#history.ringBytes);
-  }
-
-  async #findOrigin(): Promise<string> {
-    try {
-      const { epoch } = await this.#node.reads.run(() => this.#node.log.head(this.filter));
-      return cursorTag(this.filter.session, epoch);
-    } catch (error) {
-      this.#origin = undefined;
-      throw error;
-    }
+    this.#memory.keeps(this.#history.ringBytes);
   }
 }

@@ -1,6 +1,7 @@
 import type { LogFilter } from "@throughline/broker";
-import { cursorTag } from "@throughline/protocol";
-import { type FanoutNode, Hub, type HubStart } from "./hub.ts";
+import { Hub } from "./hub.ts";
+import { findHubStart } from "./hub-start.ts";
+import type { FanoutNode } from "./node.ts";
 
 type Slot =
   | { readonly phase: "starting"; readonly hub: Promise<Hub | undefined> }
@@ -58,7 +59,7 @@ export class Hubs {
 
   async #start(key: string, filter: LogFilter): Promise<Hub | undefined> {
     try {
-      const start = await this.#node.reads.run(() => this.#findStart(filter));
+      const start = await this.#node.reads.run(() => findHubStart(this.#node.log, filter));
       if (start === undefined) {
         this.#slots.delete(key);
         return undefined;
@@ -82,19 +83,6 @@ export class Hubs {
   #isOf(key: string, hub: Hub): boolean {
     const slot = this.#slots.get(key);
     return slot?.phase === "running" && slot.hub === hub;
-  }
-
-  /** The head first, then the leader's "nothing": so nothing of the filter can lie at or below the head. */
-  async #findStart(filter: LogFilter): Promise<HubStart | undefined> {
-    const { log } = this.#node;
-    const near = await log.last(filter, "replica");
-    if (near) return { kind: "message", message: near };
-    const head = filter.kind === "session" ? await log.head(filter) : undefined;
-    const message = await log.last(filter, "leader");
-    if (message) return { kind: "message", message };
-    if (head === undefined) return undefined;
-    const tag = cursorTag(filter.session, head.epoch);
-    return { kind: "empty", streamSeq: head.streamSeq, tag };
   }
 }
 

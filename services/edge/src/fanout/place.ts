@@ -1,5 +1,6 @@
 import type { OutgoingFrame, SendResult, Socket } from "../session/port.ts";
 import type { Entry } from "./frame.ts";
+import type { Broken } from "./outlet.ts";
 import type { Page } from "./pages.ts";
 import type { Position } from "./position.ts";
 import type { RunSnapshot } from "./run-snapshot.ts";
@@ -40,7 +41,7 @@ export interface Subscriber {
   /** The run's terminal event has been sent; the attachment is gone. */
   runEnded(): void;
   /** What the client holds is not known any more, or cannot be followed up: it must come back with its cursor. */
-  broken(why: "dropped" | "hole" | "missed_too_much"): void;
+  broken(why: Broken): void;
   /** The hub cannot go on. */
   lost(error: Error): void;
 }

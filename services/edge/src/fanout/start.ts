@@ -1,7 +1,8 @@
 import type { LogFilter, RunRef } from "@throughline/broker";
 import { type Cursor, cursorTag, formatCursor } from "@throughline/protocol";
 import type { Entry } from "./frame.ts";
-import type { FanoutNode, Hub } from "./hub.ts";
+import type { Hub } from "./hub.ts";
+import type { FanoutNode } from "./node.ts";
 import type { Position } from "./position.ts";
 import type { RunSnapshot } from "./run-snapshot.ts";
 import { type Resumption, type ResetReason, resumeRun, resumeSession } from "./resume.ts";

@@ -3,19 +3,13 @@ import { decodeCommand } from "@throughline/protocol/schemas";
 import type { Principal } from "../auth/principal.ts";
 import { execute, isEffective } from "../commands/execute.ts";
 import { answerFrame } from "../commands/outcome.ts";
-import type { Attachment } from "../fanout/attach.ts";
+import { Attachments } from "./attachments.ts";
 import { type ConnectionServices, countClose } from "./connection-services.ts";
 import { sessionsLost } from "./membership.ts";
 import type { ConnectionPort, OutgoingFrame, SendResult, Socket } from "./port.ts";
-import {
-  type ConnectionState,
-  type Effect,
-  type Happening,
-  next,
-  OPENED,
-  type SubscribeRequest,
-} from "./state.ts";
-import { subscribe } from "./subscribe.ts";
+import type { ConnectionState, Effect, Happening, SubscribeRequest } from "./life.ts";
+import { Progress } from "./progress.ts";
+import { next, OPENED } from "./state.ts";
 import { ConnectionSubscriber } from "./subscriber.ts";
 
 /** The shell of one connection: owns its socket, its attachments and its commands on the way. */
@@ -24,15 +18,14 @@ export class Connection implements ConnectionPort {
   readonly #services: ConnectionServices;
   readonly #socket: Socket;
   readonly #onGone: () => void;
-  readonly #attachments: Map<string, Attachment> = new Map();
+  readonly #attachments: Attachments;
+  readonly #progress: Progress = new Progress();
   #state: ConnectionState = OPENED;
   /** Commands are carried out one after the other: an interrupt and what follows it keep their order. */
   #commands: Promise<void> | undefined;
   #heardAt: number;
   #sentAt: number;
   #membershipAt: number;
-  /** Since when it waits for its socket without progress; undefined when it does not. */
-  #stuckAt: number | undefined;
 
   constructor(
     services: ConnectionServices,
@@ -44,6 +37,7 @@ export class Connection implements ConnectionPort {
     this.#onGone = onGone;
     this.#socket = socket;
     this.principal = principal;
+    this.#attachments = new Attachments(services.subscribing, principal);
     this.#heardAt = services.now();
     this.#sentAt = this.#heardAt;
     this.#membershipAt = this.#heardAt;
@@ -97,8 +91,8 @@ export class Connection implements ConnectionPort {
   }
 
   drained(): void {
-    if (this.#stuckAt !== undefined) this.#stuckAt = this.#services.now();
-    for (const attachment of this.#attachments.values()) attachment.drained();
+    this.#progress.drained(this.#services.now());
+    this.#attachments.drained();
   }
 
   heard(): void {
@@ -132,7 +126,7 @@ export class Connection implements ConnectionPort {
       this.close(4408, "no word for too long");
       return;
     }
-    if (this.#isStuck(now)) {
+    if (this.#progress.stuckFor(now, this.#attachments.areStuck) > limits.stuckMs) {
       this.close(4410, "too slow: come back with the cursor");
       return;
     }
@@ -140,7 +134,7 @@ export class Connection implements ConnectionPort {
       this.#membershipAt = now;
       void this.#checkMembership();
     }
-    if (now - this.#lastSent() >= limits.quietMs) {
+    if (now - Math.max(this.#sentAt, this.#attachments.publishedAt) >= limits.quietMs) {
       this.send({ type: "heartbeat", ts: this.#services.commands.wallClock() });
     }
   }
@@ -178,8 +172,7 @@ export class Connection implements ConnectionPort {
         this.#attach(effect.id, effect.request).catch((error: unknown) => this.#mishap(error));
         return;
       case "detach":
-        this.#attachments.get(effect.id)?.detach();
-        this.#attachments.delete(effect.id);
+        this.#attachments.end(effect.id);
         return;
       case "execute":
         this.#execute(effect.command);
@@ -212,36 +205,8 @@ export class Connection implements ConnectionPort {
     const subscriber = new ConnectionSubscriber(this, this.#socket, id, request);
     const isWanted = (): boolean =>
       this.#state.phase !== "closed" && this.#state.subscriptions.has(id);
-    const begun = await subscribe(
-      this.#services.subscribing,
-      this.principal,
-      request,
-      subscriber,
-      isWanted,
-    );
-    switch (begun.kind) {
-      case "attached":
-        if (!isWanted()) {
-          begun.attachment.detach();
-          return;
-        }
-        this.#attachments.set(id, begun.attachment);
-        this.happen({ kind: "subscribed", id });
-        return;
-      case "ended":
-        this.happen({ kind: "subscribed", id });
-        this.happen({ kind: "ended", id, reason: "run_ended" });
-        return;
-      case "refused": {
-        const { code, message, retryAfterMs } = begun.refusal;
-        const retry = retryAfterMs === undefined ? {} : { retry_after_ms: retryAfterMs };
-        const asked = request.commandId === undefined ? {} : { id: request.commandId };
-        const frame: OutgoingFrame = { type: "error", code, message, ...asked, ...retry };
-        this.happen({ kind: "refused", id, frame });
-        return;
-      }
-      case "over":
-      case "unwanted":
+    for (const happening of await this.#attachments.begin(subscriber, request, isWanted)) {
+      this.happen(happening);
     }
   }
 
@@ -265,24 +230,5 @@ export class Connection implements ConnectionPort {
     const { log } = this.#services.commands;
     log.error({ err: error }, "a connection's command could not be carried out");
     this.close(1013, "the node could not do this");
-  }
-
-  #lastSent(): number {
-    let last = this.#sentAt;
-    for (const { place, hub } of this.#attachments.values()) {
-      if (place.at === "live") last = Math.max(last, hub.publishedAt);
-    }
-    return last;
-  }
-
-  #isStuck(now: number): boolean {
-    let waits = false;
-    for (const attachment of this.#attachments.values()) waits ||= attachment.isStuck;
-    if (!waits) {
-      this.#stuckAt = undefined;
-      return false;
-    }
-    this.#stuckAt ??= now;
-    return now - this.#stuckAt > this.#services.limits.stuckMs;
   }
 }

@@ -7,7 +7,8 @@ import { type RunSnapshot, snapshotFrame } from "../fanout/run-snapshot.ts";
 import { type ConnectionServices, countClose } from "./connection-services.ts";
 import { sessionsLost } from "./membership.ts";
 import type { OutgoingFrame, SendResult, StreamListener, StreamSocket } from "./port.ts";
-import type { SubscribeRequest } from "./state.ts";
+import type { SubscribeRequest } from "./life.ts";
+import { Progress } from "./progress.ts";
 import { subscribe } from "./subscribe.ts";
 
 /** What a request for a stream is answered with. */
@@ -48,8 +49,7 @@ export class EventStream implements Subscriber, StreamListener {
   #isLeaving = false;
   #sentAt: number;
   #membershipAt: number;
-  /** Since when it waits for its socket without progress; undefined when it does not. */
-  #stuckAt: number | undefined;
+  readonly #progress: Progress = new Progress();
 
   constructor(
     services: ConnectionServices,
@@ -188,18 +188,14 @@ export class EventStream implements Subscriber, StreamListener {
   }
 
   drained(): void {
-    if (this.#stuckAt !== undefined) this.#stuckAt = this.#services.now();
+    this.#progress.drained(this.#services.now());
     if (this.#phase.is === "streaming") this.#phase.attachment.drained();
   }
 
+  /** One that ends waits only for its client to take what was said last. */
   #isStuck(now: number): boolean {
     const waits = this.#phase.is === "streaming" ? this.#phase.attachment.isStuck : true;
-    if (!waits) {
-      this.#stuckAt = undefined;
-      return false;
-    }
-    this.#stuckAt ??= now;
-    return now - this.#stuckAt > this.#services.limits.stuckMs;
+    return this.#progress.stuckFor(now, waits) > this.#services.limits.stuckMs;
   }
 
   async #checkMembership(): Promise<void> {

@@ -5,15 +5,16 @@ import type { Principal } from "../auth/principal.ts";
 import { type Refusal, refusal, refusalOf } from "../commands/outcome.ts";
 import type { SessionRecords } from "../commands/sessions.ts";
 import { Attachment } from "../fanout/attach.ts";
-import type { FanoutNode, Hub } from "../fanout/hub.ts";
+import type { Hub } from "../fanout/hub.ts";
 import type { Hubs } from "../fanout/hubs.ts";
+import type { FanoutNode } from "../fanout/node.ts";
 import type { Subscriber } from "../fanout/place.ts";
 import { readAfter } from "../fanout/position.ts";
 import { findStart, type Start, type StateSources } from "../fanout/start.ts";
 import type { Slots } from "../lifecycle/admission.ts";
 import type { Log } from "../log.ts";
 import type { OutgoingFrame } from "./port.ts";
-import type { SubscribeRequest } from "./state.ts";
+import type { SubscribeRequest } from "./life.ts";
 
 export interface SubscribeServices extends StateSources {
   readonly node: FanoutNode;

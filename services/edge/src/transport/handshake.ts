@@ -1,5 +1,5 @@
 import { isId, SUBPROTOCOL } from "@throughline/protocol";
-import type { SubscribeRequest } from "../session/state.ts";
+import type { SubscribeRequest } from "../session/life.ts";
 import { problem, type Reply } from "./problem.ts";
 import { bearerOf, type RequestHead } from "./request.ts";
 

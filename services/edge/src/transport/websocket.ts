@@ -5,7 +5,7 @@ import type { Principal } from "../auth/principal.ts";
 import type { Slots } from "../lifecycle/admission.ts";
 import type { Log } from "../log.ts";
 import type { ConnectionPort, Socket } from "../session/port.ts";
-import type { SubscribeRequest } from "../session/state.ts";
+import type { SubscribeRequest } from "../session/life.ts";
 import { type Handshake, readHandshake } from "./handshake.ts";
 import { problem, type Reply } from "./problem.ts";
 import { readHead, type RequestHead } from "./request.ts";
