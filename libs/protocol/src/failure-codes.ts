@@ -41,7 +41,7 @@ export const FAILURE_CODES = {
   invalid_output: { retryable: false, summary: "The output is not JSON." },
   event_too_large: {
     retryable: false,
-    summary: "The agent emitted, or put into its state, more than an event may hold.",
+    summary: "The agent emitted more than an event may hold.",
   },
   output_too_large: { retryable: false, summary: "The output is larger than an event may be." },
   object_gone: {

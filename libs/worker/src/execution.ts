@@ -2,6 +2,7 @@
  * One execution of an agent's `run`. An attempt has one after the other: an interrupt ends one, and what
  * resumes the run begins the next. Each has its own way to the log, so an old one can write nothing.
  */
+import { AppState } from "./app-state.ts";
 import { setMaxListeners } from "node:events";
 import {
   type Broker,
@@ -65,6 +66,7 @@ export class Execution implements ScopeRun {
   readonly inputs: Underway<InputState> = new Underway();
   readonly calls: Underway<void> = new Underway();
   readonly taken: TakenItems = new TakenItems();
+  readonly app: AppState = new AppState(this);
   readonly broker: Broker;
   readonly queuedAt: number;
   readonly log: Log;

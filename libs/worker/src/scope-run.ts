@@ -3,6 +3,7 @@ import type { Broker, NewEphemeral, RunRef } from "@throughline/broker";
 import type { ApprovalState, InputState } from "@throughline/protocol";
 import type { AgentLane } from "./agent-lane.ts";
 import type { Tool } from "./agent.ts";
+import type { AppState } from "./app-state.ts";
 import type { DoneOperations } from "./done-operations.ts";
 import type { DrainGate } from "./drain-gate.ts";
 import type { TakenItems } from "./inbox.ts";
@@ -40,6 +41,7 @@ export interface ScopeRun {
   /** Resolve when the call's outcome is stored. */
   readonly calls: Underway<void>;
   readonly taken: TakenItems;
+  readonly app: AppState;
   readonly broker: Broker;
   /** Stream sequence of `run.queued`: what of the session has a lower one was there before. */
   readonly queuedAt: number;

@@ -27,13 +27,27 @@ function openScope(run: ScopeRun, place: Place, stepId?: string): Opened {
   const within = stepId === undefined ? {} : { step_id: stepId };
   const here: CallSite = { place, stepId };
 
-  const counted = async (event: NewEvent): Promise<void> => {
+  /** An update of the state that takes its time: what is counted is told apart by its number alone, so it waits. */
+  let held: Promise<unknown> | undefined;
+  const counted = async (append: (at: { readonly key: string }) => Promise<unknown>) => {
     const refusal = lane.refusal();
     if (refusal) return refusal;
     const { key, scope, n } = place.nextUnnamed("@emit");
     if (n <= run.done.emitted(scope)) return;
-    await lane.append({ ...event, ...within, key });
+    const stored = held === undefined ? append({ key }) : held.then(() => append({ key }));
+    if (held !== undefined || run.app.isSlow) {
+      const mine = stored.catch(() => undefined);
+      held = mine;
+      void mine.then(() => {
+        if (held === mine) held = undefined;
+      });
+    }
+    await stored;
   };
+  const appended =
+    (event: NewEvent) =>
+    (at: { readonly key: string }): Promise<unknown> =>
+      lane.append({ ...event, ...within, ...at });
 
   const record = async ({ name, args, result }: RecordedToolCall): Promise<void> => {
     const refusal = lane.refusal();
@@ -65,15 +79,21 @@ function openScope(run: ScopeRun, place: Place, stepId?: string): Opened {
 
   const scope: Scope = {
     emit: (name, value) =>
-      handled(counted({ type: "custom", payload: { name, value: value ?? null } })),
+      handled(counted(appended({ type: "custom", payload: { name, value: value ?? null } }))),
     setState: (patch) =>
-      handled(counted({ type: "state.updated", payload: { patch: patch ?? null } })),
+      handled(
+        counted((at) =>
+          run.app.set(patch ?? null, async (payload) => {
+            await lane.append({ type: "state.updated", ...within, ...at, payload });
+          }),
+        ),
+      ),
     // What a step spends, it spends again when it is done again. Code outside of steps is only executed
     // again to find its way, so there it is counted like everything else.
     usage: (payload) =>
       handled(
         stepId === undefined
-          ? counted({ type: "usage.updated", payload })
+          ? counted(appended({ type: "usage.updated", payload }))
           : lane.append({ type: "usage.updated", ...within, payload }).then(() => undefined),
       ),
     message: (options = {}) => {

@@ -21,10 +21,10 @@ let broker: Broker;
 const hosted = workshop((made) => ({ nats, broker } = made));
 
 describe("hosting runs", () => {
-  it("[FIN9] state that is too large for an event fails the run for good, with the limit", async () => {
+  it("[FIN9] what is emitted and too large for an event fails the run for good, with the limit", async () => {
     const agent = defineAgent({
-      name: unique("large_state"),
-      run: (ctx) => ctx.setState({ large: "x".repeat(MAX_EVENT_BYTES) }),
+      name: unique("large_event"),
+      run: (ctx) => ctx.emit("large", "x".repeat(MAX_EVENT_BYTES)),
     });
     await hosted([agent]);
     const ref = await startRun(broker, agent.name);
