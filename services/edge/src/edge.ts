@@ -144,6 +144,7 @@ export async function startEdge(
     offload: (ref, value) => offload(broker.objects, ref, value),
     log,
     wallClock: Date.now,
+    wait: (ms) => wait(ms),
     deadlineMs: options.deadlineMs,
   };
   const services: ConnectionServices = {

@@ -57,6 +57,7 @@ function open(): Bench {
       offload: (_ref, value) => Promise.resolve(value),
       log,
       wallClock: () => 1_000,
+      wait: () => Promise.resolve(),
       deadlineMs: 1_000,
     },
     limits: {

@@ -47,6 +47,7 @@ function services(over: Partial<CommandServices> = {}): {
       offload: (_ref, value) => Promise.resolve(value),
       log: { info: log, warn: log, error: log },
       wallClock: () => 1,
+      wait: () => Promise.resolve(),
       deadlineMs: 1_000,
       ...over,
     },

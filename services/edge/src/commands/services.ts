@@ -33,6 +33,7 @@ export interface CommandServices {
   readonly log: Log;
   /** ms since the epoch. */
   readonly wallClock: () => number;
+  readonly wait: (ms: number) => Promise<void>;
   /** From a run's start to its deadline. */
   readonly deadlineMs: number;
 }

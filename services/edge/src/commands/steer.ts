@@ -23,7 +23,7 @@ export async function steerRun(
   // The id is used: it started this very run.
   if (ref.run === deriveRunId({ ...ref, user, id })) return conflict();
   const hash = bodyHash(body);
-  const over = await endedOrAbsent(services, ref, command.type);
+  const over = await standing(services, ref, command);
   if (over?.code === "run_ended") {
     return (await storedBefore(services, ref, { id, user, hash })) ?? over;
   }
@@ -55,6 +55,24 @@ function refOf(principal: Principal, command: Steering): RunRef {
   // Only run.cancel may go without: it names the start, and so the run that the start makes.
   const id = "start_id" in command.payload ? (command.payload.start_id ?? "") : "";
   return { tenant, session, run: deriveRunId({ tenant, user, session, id }) };
+}
+
+/** How long a start may be behind the cancellation that names it: they may come through different nodes. */
+const START_PATIENCE_MS = 1_000;
+const START_LOOK_MS = 50;
+
+async function standing(
+  services: CommandServices,
+  ref: RunRef,
+  command: Steering,
+): Promise<Refusal | undefined> {
+  const giveUpAt = services.wallClock() + START_PATIENCE_MS;
+  for (;;) {
+    const over = await endedOrAbsent(services, ref, command.type);
+    const mayCome = command.run_id === undefined && over?.code === "not_found";
+    if (!mayCome || services.wallClock() >= giveUpAt) return over;
+    await services.wait(START_LOOK_MS);
+  }
 }
 
 /** A replica's "not there" is asked of the leader; its "not over" may be old, and then the worker says so. */
