@@ -124,6 +124,8 @@ export class TakenItems {
     stepId: string | undefined,
     limit: number = Infinity,
   ): readonly number[] {
+    // All looks are gone through below: an agent that looks often mostly finds nothing.
+    if (state.inbox.length === 0) return [];
     const taken = takenIndexes(state);
     for (const [index, by] of this.#reserved) if (counts(state, by)) taken.add(index);
     const fresh = [...state.inbox.keys()].filter((index) => !taken.has(index)).slice(0, limit);

@@ -70,6 +70,16 @@ class FakeEvents {
 }
 
 describe("carrying out a command", () => {
+  test("[EXEC7] a run that begins while it is looked for has not ended", async () => {
+    const state = { ...initialRunState("r"), status: "queued", seq: 1 } as const;
+    const begun = { state, streamSeq: 1, epoch: "e" };
+    const { services: s, published } = services({
+      states: { current: () => Promise.resolve(begun) },
+    });
+    expect(await execute(s, ANN, cancel("r"))).toMatchObject({ ok: true, kind: "stored" });
+    expect(published).toEqual(["r"]);
+  });
+
   test("[SUB3] a run that a replica does not have is asked of the leader before it is not found", async () => {
     const events = new FakeEvents();
     events.log.append("r", 1);

@@ -1,5 +1,10 @@
 import { bodyHash, deriveRunId, type RunRef } from "@throughline/broker";
-import { type CommandOf, commandVerdict, type RunCommandType } from "@throughline/protocol";
+import {
+  type CommandOf,
+  commandVerdict,
+  isTerminal,
+  type RunCommandType,
+} from "@throughline/protocol";
 import type { Principal } from "../auth/principal.ts";
 import { authorised } from "./authorised.ts";
 import { conflict, type Outcome, type Refusal, refusal } from "./outcome.ts";
@@ -89,6 +94,8 @@ async function endedOrAbsent(
     // Its events have expired: what is left says that it was there, and nobody has it any more.
     const old = await services.states.current(ref);
     if (old === undefined) return refusal("not_found", "the session has no such run");
+    // It has begun since it was looked for.
+    if (!isTerminal(`run.${old.state.status}`)) return undefined;
   } else if (!last.end) return undefined;
   // How it ended makes no difference to what may be done with it.
   const verdict = commandVerdict("completed", type);
