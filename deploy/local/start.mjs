@@ -1,4 +1,5 @@
 /** `npm start`: the whole system on this machine, until Ctrl-C. */
+import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { lock } from "./lock.mjs";
 import { freePortFrom, taken } from "./ports.mjs";
@@ -28,6 +29,7 @@ await entry(async () => {
       natsPort: await freePortFrom(4222),
       natsMonitorPort: await freePortFrom(8222),
       redis: withRedis ? redis.path : "",
+      streamKey: process.env["TL_STREAM_KEY"] || randomBytes(32).toString("hex"),
       redisPort: withRedis ? await freePortFrom(6379) : undefined,
     });
   } finally {

@@ -15,6 +15,7 @@ import { ROOT } from "./project.mjs";
  * @property {string} nats the binary
  * @property {string} redis the binary; "" without Redis
  * @property {string} data folder
+ * @property {string} streamKey of stream tickets, which both edges take
  */
 
 export const TOKEN = "dev.local.me";
@@ -116,6 +117,7 @@ function edgeSpec(plan, { name, port, adminPort }) {
     TL_SHARED_PORT: `${plan.port}`,
     // There is no load balancer whose endpoints would need time to update.
     TL_DRAIN_MS: "1000",
+    TL_STREAM_KEY: plan.streamKey,
   });
 }
 

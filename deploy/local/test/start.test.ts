@@ -145,6 +145,7 @@ describe("npm start", () => {
         natsPort: 1,
         natsMonitorPort: 2,
         redisPort: undefined,
+        streamKey: "",
         data,
       })
         .flat()

@@ -11,7 +11,9 @@ import {
   wholeNumber,
 } from "@throughline/service-kit";
 import { z } from "zod";
+import { isOriginEntry } from "./auth/origins.ts";
 import { isNetwork } from "./auth/proxies.ts";
+import { SHORTEST_KEY_BYTES } from "./auth/stream-tickets.ts";
 
 const MIB = 1024 * 1024;
 
@@ -21,6 +23,8 @@ const ownSettings: {
   TL_SHARED_PORT: Setting<number | undefined>;
   TL_DEV_TOKENS: Setting<boolean>;
   TL_TRUSTED_PROXIES: Setting<string[]>;
+  TL_ALLOWED_ORIGINS: Setting<string[]>;
+  TL_STREAM_KEY: Setting<string[]>;
   TL_MAX_CONNECTIONS: Setting<number>;
   TL_FANOUT_BYTES: Setting<number>;
   TL_DRAIN_DELAY_MS: Setting<number>;
@@ -37,6 +41,20 @@ const ownSettings: {
   TL_TRUSTED_PROXIES: list(",").refine((networks) => networks.every(isNetwork), {
     error: "must be addresses or networks as 10.0.0.0/8, separated by commas",
   }),
+  /** Pages of which origins may use this node, comma separated; `*` for any. In local mode those of this machine may besides. */
+  TL_ALLOWED_ORIGINS: list(",").refine((origins) => origins.every(isOriginEntry), {
+    error: "must be origins as https://app.example.org, separated by commas, without a path",
+  }),
+  /**
+   * Of stream tickets, the same on all nodes: the first signs, all are taken, so that a new one is put in front
+   * and the old one goes when its tickets have expired. Without it there are no tickets.
+   */
+  TL_STREAM_KEY: list(",").refine(
+    (keys) => keys.every((key) => Buffer.byteLength(key) >= SHORTEST_KEY_BYTES),
+    {
+      error: `must be keys of ${SHORTEST_KEY_BYTES} bytes or more, separated by commas (openssl rand -hex 32)`,
+    },
+  ),
   TL_MAX_CONNECTIONS: wholeNumber(50_000, { min: 1 }),
   /** For rings, log pages and delta buffers together. */
   TL_FANOUT_BYTES: wholeNumber(128 * MIB, { min: MIB }),

@@ -3,7 +3,9 @@ import { randomBytes } from "node:crypto";
 import { setImmediate as turn, setTimeout as wait } from "node:timers/promises";
 import { LongPolls } from "./api/long-polls.ts";
 import { apiRoutes } from "./api/routes.ts";
+import { Origins } from "./auth/origins.ts";
 import { TrustedProxies } from "./auth/proxies.ts";
+import { StreamTickets } from "./auth/stream-tickets.ts";
 import { authenticate } from "./auth/token.ts";
 import { MembershipLists } from "./commands/membership-lists.ts";
 import type { CommandServices } from "./commands/services.ts";
@@ -48,6 +50,10 @@ export interface EdgeOptions {
   readonly devTokens: boolean;
   /** Addresses or networks of load balancers, whose `X-Forwarded-For` is believed. */
   readonly trustedProxies: readonly string[];
+  /** Of pages that may use this node, besides those of this machine in local mode. */
+  readonly allowedOrigins: readonly string[];
+  /** Of stream tickets: the first signs. The same on all nodes. */
+  readonly streamKeys: readonly string[];
   readonly maxConnections: number;
   readonly fanoutBytes: number;
   readonly deadlineMs: number;
@@ -169,9 +175,11 @@ export async function startEdge(
   const requests = new Slots(REQUESTS, 0);
   const sweep = new Sweep<Connection | EventStream>(SWEEP_TICKS);
   const isAccepting = (): boolean => phase === "serving" || phase === "leaving";
+  const origins = new Origins({ allowed: options.allowedOrigins, local: options.devTokens });
   const auth: Parameters<typeof authenticate>[2] = {
     devTokens: options.devTokens,
     proxies: new TrustedProxies(options.trustedProxies),
+    origins,
   };
   serveWebSocket(app, "/v1/connect", {
     maxBackpressure: maxBackpressure(limits),
@@ -204,6 +212,8 @@ export async function startEdge(
     agents: openAgentDirectory(broker),
     downloads: new Slots(DOWNLOADS, 0),
     polls,
+    origins,
+    tickets: new StreamTickets(options.streamKeys, Date.now),
     streams: {
       take: () => {
         if (!isAccepting()) return "leaving";
@@ -224,6 +234,7 @@ export async function startEdge(
     maxBodyBytes: MAX_FRAME_BYTES,
     requests,
     isLeaving: () => phase !== "serving",
+    allowsOrigin: (head) => origins.allows(head),
     streaming: {
       topics: streamTopics,
       maxBackpressure: maxBackpressure(limits),

@@ -47,6 +47,8 @@ async function main(): Promise<void> {
       sharedPort: config.TL_SHARED_PORT,
       devTokens: config.TL_DEV_TOKENS,
       trustedProxies: config.TL_TRUSTED_PROXIES,
+      allowedOrigins: config.TL_ALLOWED_ORIGINS,
+      streamKeys: config.TL_STREAM_KEY,
       maxConnections: config.TL_MAX_CONNECTIONS,
       fanoutBytes: config.TL_FANOUT_BYTES,
       deadlineMs: config.TL_DEADLINE_MS,

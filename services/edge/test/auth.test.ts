@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { authorise, type Operation } from "../src/auth/grants.ts";
 import { isLoopback, type RequestOrigin } from "../src/auth/local.ts";
+import { isOriginEntry, Origins } from "../src/auth/origins.ts";
 import { isNetwork, TrustedProxies } from "../src/auth/proxies.ts";
 import { authenticate } from "../src/auth/token.ts";
 
@@ -10,7 +11,55 @@ function request(headers: Record<string, string> = {}, remoteAddress = "127.0.0.
     headers: new Map(Object.entries({ host: "localhost:8080", ...headers })),
   };
 }
-const LOCAL = { devTokens: true, proxies: new TrustedProxies([]) };
+const LOCAL = {
+  devTokens: true,
+  proxies: new TrustedProxies([]),
+  origins: new Origins({ allowed: [], local: true }),
+};
+
+describe("origins", () => {
+  const from = (origin?: string): RequestOrigin => request(origin === undefined ? {} : { origin });
+  const listed = new Origins({ allowed: ["https://App.example"], local: false });
+
+  test("[CORS2] are those that are listed, to the letter; a program has none", () => {
+    expect(listed.allows(from())).toBe(true);
+    expect(listed.allows(from("https://app.example"))).toBe(true);
+    for (const other of [
+      "http://app.example",
+      "https://app.example:8443",
+      "https://sub.app.example",
+      "https://app.example.evil.example",
+      "https://app.example, https://evil.example",
+      "http://localhost:3000",
+      "null",
+      "",
+    ]) {
+      expect([other, listed.allows(from(other))]).toEqual([other, false]);
+    }
+  });
+
+  test("[CORS2] of this machine's pages in local mode, or all", () => {
+    const local = new Origins({ allowed: [], local: true });
+    expect(local.allows(from("http://localhost:3000"))).toBe(true);
+    expect(local.allows(from("https://evil.example"))).toBe(false);
+    expect(new Origins({ allowed: ["*"], local: false }).allows(from("null"))).toBe(true);
+  });
+
+  test("[CORS2] whose list has entries that no browser would send are refused at the start", () => {
+    for (const entry of ["*", "https://app.example", "http://10.0.0.1:8080"]) {
+      expect([entry, isOriginEntry(entry)]).toEqual([entry, true]);
+    }
+    for (const entry of [
+      "app.example",
+      "https://app.example/",
+      "https://*.example",
+      "ftp://a",
+      "null",
+    ]) {
+      expect([entry, isOriginEntry(entry)]).toEqual([entry, false]);
+    }
+  });
+});
 
 describe("dev tokens", () => {
   test("[AUTH1] name a tenant and a user; a user may have dots", () => {
@@ -156,7 +205,7 @@ describe("grants", () => {
 });
 
 describe("a load balancer in front", () => {
-  const options = { devTokens: true, proxies: new TrustedProxies(["127.0.0.1", "10.1.0.0/16"]) };
+  const options = { ...LOCAL, proxies: new TrustedProxies(["127.0.0.1", "10.1.0.0/16"]) };
   const code = (headers: Record<string, string>, peer?: string): string => {
     const result = authenticate("dev.acme.ann", request(headers, peer), options);
     return result.ok ? "taken" : result.code;

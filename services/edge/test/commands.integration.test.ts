@@ -436,7 +436,7 @@ describe("over HTTP", () => {
     const proxied = await post(edge, "/v1/sessions", {}, { "x-forwarded-for": "1.2.3.4" });
     expect(proxied).toMatchObject({ status: 403, body: { code: "forbidden" } });
     const wrong = await fetch(url(edge, "/v1/sessions"), { method: "DELETE", headers: auth });
-    expect([wrong.status, wrong.headers.get("allow")]).toEqual([405, "POST, GET"]);
+    expect([wrong.status, wrong.headers.get("allow")]).toEqual([405, "POST, GET, HEAD, OPTIONS"]);
     expect(await wrong.json()).toMatchObject({ status: 405, code: "method_not_allowed" });
     const connect = await fetch(url(edge, "/v1/connect"), { headers: auth });
     expect([connect.status, connect.headers.get("upgrade")]).toEqual([426, "websocket"]);

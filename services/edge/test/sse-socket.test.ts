@@ -41,6 +41,10 @@ class FakeResponse implements UwsResponse {
     return this;
   }
 
+  endWithoutBody(): UwsResponse {
+    return this.end();
+  }
+
   cork(write: () => void): UwsResponse {
     this.#isCorked = true;
     write();
@@ -92,12 +96,16 @@ function open({ maxBackpressure = 10_000, isLeaving = false } = {}): {
   const topics = new StreamTopics();
   const told: string[] = [];
   let due: (() => void)[] = [];
-  const socket = new SseSocket(response, {
-    topics,
-    maxBackpressure,
-    isLeaving: () => isLeaving,
-    afterTurn: (run) => due.push(run),
-  });
+  const socket = new SseSocket(
+    response,
+    {},
+    {
+      topics,
+      maxBackpressure,
+      isLeaving: () => isLeaving,
+      afterTurn: (run) => due.push(run),
+    },
+  );
   response.onAborted(() => socket.aborted());
   socket.listen({ drained: () => told.push("drained"), closed: () => told.push("closed") });
   const turn = (): void => {

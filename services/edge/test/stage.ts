@@ -44,6 +44,9 @@ export interface ConnectOptions {
   readonly headers?: Record<string, string>;
 }
 
+/** All edges of all stages: a ticket of one is good at the others. */
+const STREAM_KEY = "a key of tests, with 32 bytes or more";
+
 /** NATS, a broker for the worker's side, and edges in this process. */
 export class Stage {
   readonly nats: NatsServer;
@@ -88,6 +91,8 @@ export class Stage {
         sharedPort: undefined,
         devTokens: true,
         trustedProxies: [],
+        allowedOrigins: [],
+        streamKeys: [STREAM_KEY],
         maxConnections: 10_000,
         fanoutBytes: 64 * 1024 * 1024,
         deadlineMs: 60_000,

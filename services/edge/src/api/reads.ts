@@ -20,7 +20,12 @@ export async function getEvents(
   principal: Principal,
   request: HttpRequest,
 ): Promise<Reply | Streamed> {
-  if (wantsStream(request)) return streamEvents(services, principal, request);
+  if (wantsStream(request)) {
+    const streamed = streamEvents(services, principal, request);
+    if (!request.isHead || "status" in streamed) return streamed;
+    const place = await visible(services, principal, request.params);
+    return "status" in place ? place : streamed;
+  }
   const query = readQuery(request.query);
   if (!query.ok) return problem("invalid", query.message);
   const place = await visible(services, principal, request.params);

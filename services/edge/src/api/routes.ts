@@ -1,4 +1,5 @@
 import { refusalOf } from "../commands/outcome.ts";
+import { ORIGIN_REFUSED } from "../auth/origins.ts";
 import type { Principal } from "../auth/principal.ts";
 import type { Streamed } from "../transport/exchange.ts";
 import type { Admission, HttpRequest, Route } from "../transport/http.ts";
@@ -11,6 +12,7 @@ import { createSession, sendCommand, startRun } from "./commands.ts";
 import { setMember } from "./members.ts";
 import { getEvents, getRun } from "./reads.ts";
 import { getSession, getSessions } from "./sessions.ts";
+import { createTicket } from "./tickets.ts";
 import type { ApiServices, Handler } from "./services.ts";
 
 const TABLE: readonly (readonly [Route["method"], string, Handler])[] = [
@@ -25,15 +27,27 @@ const TABLE: readonly (readonly [Route["method"], string, Handler])[] = [
   ["get", "/v1/sessions/:session/runs/:run/events", getEvents],
   ["get", "/v1/sessions/:session/events", getEvents],
   ["get", "/v1/sessions/:session/artifacts/:artifact", getArtifact],
+  ["post", "/v1/tickets", createTicket],
 ];
+
+/** What a stream ticket opens: the events, and the state that a snapshot may only name. */
+const BY_TICKET: ReadonlySet<string> = new Set([
+  "/v1/sessions/:session/events",
+  "/v1/sessions/:session/runs/:run/events",
+  "/v1/sessions/:session/runs/:run",
+]);
 
 /** The HTTP API (PROTOCOL §5). Commands take the same way as over a WebSocket. */
 export function apiRoutes(services: ApiServices): Route[] {
-  const admit = (head: RequestHead): Promise<Admission> => authenticated(services, head);
   const routes: Route[] = TABLE.map(([method, pattern, handle]) => ({
     method,
     pattern,
-    admit,
+    admit: (head, params) => {
+      const ticket = BY_TICKET.has(pattern) ? head.query.get("ticket") : null;
+      return ticket === null || head.headers.has("authorization")
+        ? authenticated(services, head)
+        : redeemed(services, head, ticket, params);
+    },
     handle: (principal, request) => answered(services, principal, request, handle),
   }));
   return [...routes, CONNECT];
@@ -54,6 +68,21 @@ async function authenticated(services: ApiServices, head: RequestHead): Promise<
   if (who.ok) return { principal: who.principal };
   const headers = who.code === "unauthenticated" ? { "WWW-Authenticate": "Bearer" } : {};
   return problem(who.code, who.message, { headers });
+}
+
+/** A ticket is for its run or session: anywhere else it says nothing, not even what there is. */
+async function redeemed(
+  services: ApiServices,
+  head: RequestHead,
+  ticket: string,
+  [session, run]: readonly string[],
+): Promise<Admission> {
+  if (!services.origins.allows(head)) return problem("forbidden", ORIGIN_REFUSED);
+  const found = await services.tickets.redeem(ticket);
+  if (!found.ok) return problem("unauthenticated", found.message);
+  const { scope, principal } = found;
+  const isFor = scope.session === session && (scope.run === undefined || scope.run === run);
+  return isFor ? { principal } : problem("forbidden", "the ticket is for another run or session");
 }
 
 async function answered(

@@ -6,6 +6,8 @@ import type {
   SessionStore,
 } from "@throughline/broker";
 import type { Principal } from "../auth/principal.ts";
+import type { Origins } from "../auth/origins.ts";
+import type { StreamTickets } from "../auth/stream-tickets.ts";
 import type { Authenticated } from "../auth/token.ts";
 import type { CommandServices } from "../commands/services.ts";
 import type { EventSource } from "../fanout/log.ts";
@@ -27,6 +29,8 @@ export interface ApiServices extends StateSources {
   readonly objects: Pick<ObjectStore, "get" | "stat">;
   readonly agents: Pick<AgentDirectory, "list">;
   readonly streams: Streams;
+  readonly tickets: StreamTickets;
+  readonly origins: Origins;
   readonly polls: Pick<LongPolls, "wait">;
   /** Objects on their way out, node-wide. */
   readonly downloads: Slots;

@@ -46,7 +46,7 @@ function isLocalAuthority(authority: string): boolean {
   return LOCAL_NAMES.has(name);
 }
 
-function isLocalOrigin(origin: string): boolean {
+export function isLocalOrigin(origin: string): boolean {
   const match = /^https?:\/\/([^/]+)$/.exec(origin);
   return match?.[1] !== undefined && isLocalAuthority(match[1]);
 }

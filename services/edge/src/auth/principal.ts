@@ -4,4 +4,6 @@ export interface Principal {
   readonly tenant: string;
   /** Opaque, any characters. */
   readonly user: string;
+  /** ms since the epoch: from then on nothing is shown to them. Undefined: no such time. */
+  readonly expiresAt?: number;
 }

@@ -1,5 +1,6 @@
 import { isId } from "@throughline/protocol";
 import { notLocal, type RequestOrigin } from "./local.ts";
+import { ORIGIN_REFUSED, type Origins } from "./origins.ts";
 import type { Principal } from "./principal.ts";
 import type { TrustedProxies } from "./proxies.ts";
 
@@ -7,6 +8,7 @@ export interface AuthOptions {
   /** Local mode: `dev.<tenant>.<user>` is a token. */
   readonly devTokens: boolean;
   readonly proxies: TrustedProxies;
+  readonly origins: Origins;
 }
 
 export type Authenticated =
@@ -23,6 +25,9 @@ export function authenticate(
   request: RequestOrigin,
   options: AuthOptions,
 ): Authenticated {
+  if (!options.origins.allows(request)) {
+    return { ok: false, code: "forbidden", message: ORIGIN_REFUSED };
+  }
   if (token === undefined || token === "") {
     return { ok: false, code: "unauthenticated", message: "credentials are required" };
   }

@@ -29,6 +29,10 @@ type Goaway = Pick<ControlFrameOf<"goaway">, "reconnect_after_ms" | "reason">;
 
 /** Within which an EventSource comes back from a node that has let it go at a time of its own. */
 const RETURN_MS = 500;
+
+/** A native EventSource asks once more, is answered 401, and stops: its page asks for another ticket. */
+const EXPIRED = "the credentials of this stream have expired: come back with others";
+
 /** The only subscription of a stream. Named, since frames name it. */
 const SUBSCRIPTION = "sub_1";
 
@@ -175,6 +179,10 @@ export class EventStream implements Subscriber, StreamListener {
       return;
     }
     if (this.#phase.is === "ending") return;
+    if ((this.#principal.expiresAt ?? Infinity) <= this.#services.commands.wallClock()) {
+      this.#finish({ type: "error", code: "unauthenticated", message: EXPIRED });
+      return;
+    }
     const { place, hub } = this.#phase.attachment;
     if (now - this.#membershipAt >= limits.membershipMs) {
       this.#membershipAt = now;

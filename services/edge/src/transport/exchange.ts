@@ -1,8 +1,9 @@
 import { STATUS_CODES } from "node:http";
 import type { StreamSocket } from "../session/port.ts";
+import { type AllowsOrigin, corsHeaders } from "./cors.ts";
 import { problem, type Reply } from "./problem.ts";
 import { framingFault, type RequestHead } from "./request.ts";
-import { type SseOptions, SseSocket } from "./sse-socket.ts";
+import { type SseOptions, SseSocket, STREAM_HEADERS } from "./sse-socket.ts";
 import type { UwsResponse } from "./uws.ts";
 
 /** A larger body is handed over as the socket takes it: uWebSockets would keep a copy of all of it. */
@@ -19,18 +20,42 @@ export interface Streamed {
   readonly stream: (socket: StreamSocket) => Promise<Reply | "cut" | undefined>;
 }
 
+export interface ExchangeOptions {
+  /**
+   * Whether this node is going: then each answer is the last on its connection, so that no client and no
+   * load balancer puts a further request on one that is about to close.
+   */
+  readonly isLeaving: () => boolean;
+  readonly allowsOrigin: AllowsOrigin;
+  readonly streaming: SseOptions;
+}
+
 /** One response, which is there until it is sent or the client goes. */
 export class Exchange {
-  readonly #isLeaving: () => boolean;
+  readonly #options: ExchangeOptions;
   #res: UwsResponse | undefined;
+  /** Of every answer to this request. */
+  #headers: Readonly<Record<string, string>> = {};
+  #isHead = false;
   #done: (() => void) | undefined;
   #sent: (() => void) | undefined;
   #replied = false;
 
-  constructor(res: UwsResponse, isLeaving: () => boolean) {
-    this.#isLeaving = isLeaving;
+  constructor(res: UwsResponse, options: ExchangeOptions) {
+    this.#options = options;
     this.#res = res;
     res.onAborted(() => this.#finish());
+  }
+
+  /** To be called before any reply. */
+  asked(method: string, headers: RequestHead["headers"]): void {
+    this.#isHead = method === "head";
+    this.#headers = corsHeaders(headers, this.#options.allowsOrigin);
+  }
+
+  /** Only the answer's head is asked for. */
+  get isHead(): boolean {
+    return this.#isHead;
   }
 
   /** Called once: when the reply has been handed over, or cannot be any more. */
@@ -86,16 +111,22 @@ export class Exchange {
       return;
     }
     this.#replied = true;
-    const isLast = close || this.#isLeaving();
+    const isLast = close || this.#options.isLeaving();
     const { sent } = reply;
     const isLarge = reply.body.length > AT_ONCE;
     const body = isLarge && typeof reply.body === "string" ? Buffer.from(reply.body) : reply.body;
+    // A 204 has no body to give the length of.
+    const hasLength = reply.status !== 204;
     if (sent !== undefined) this.#sent = sent;
     res.cork(() => {
-      res.writeStatus(`${reply.status} ${STATUS_CODES[reply.status] ?? "Status"}`);
-      for (const [name, value] of Object.entries(reply.headers)) res.writeHeader(name, value);
-      if (isLarge && typeof body !== "string") {
-        // `tryEnd` takes no order to close: the header asks the client to.
+      this.#writeHead(res, reply);
+      // Here and with `tryEnd` there is no order to close: the header asks the client to.
+      if (this.#isHead || !hasLength) {
+        if (isLast) res.writeHeader("Connection", "close");
+        if (hasLength) res.writeHeader("Content-Length", String(Buffer.byteLength(body)));
+        res.endWithoutBody();
+        this.#finish();
+      } else if (isLarge && typeof body !== "string") {
         if (isLast) res.writeHeader("Connection", "close");
         this.#sendLarge(res, body);
       } else {
@@ -105,11 +136,25 @@ export class Exchange {
     });
   }
 
+  #writeHead(res: UwsResponse, { status, headers }: Pick<Reply, "status" | "headers">): void {
+    res.writeStatus(`${status} ${STATUS_CODES[status] ?? "Status"}`);
+    for (const [name, value] of Object.entries(headers)) res.writeHeader(name, value);
+    for (const [name, value] of Object.entries(this.#headers)) res.writeHeader(name, value);
+  }
+
   /** A stream is no request on its way: its place is given back when it has begun. */
-  async stream({ stream }: Streamed, options: SseOptions): Promise<void> {
+  async stream({ stream }: Streamed): Promise<void> {
     const res = this.#res;
     if (res === undefined) return;
-    const socket = new SseSocket(res, options);
+    if (this.#isHead) {
+      res.cork(() => {
+        this.#writeHead(res, { status: 200, headers: STREAM_HEADERS });
+        res.endWithoutBody();
+      });
+      this.#finish();
+      return;
+    }
+    const socket = new SseSocket(res, this.#headers, this.#options.streaming);
     this.#sent = () => socket.aborted();
     const reply = await stream(socket);
     if (reply === "cut") {

@@ -22,8 +22,8 @@ export function jsonText(status: number, body: string | Uint8Array): Reply {
 }
 
 /** A status that says it all. */
-export function empty(status: 204): Reply {
-  return { status, headers: { "Cache-Control": "no-store" }, body: "" };
+export function empty(status: 204, headers: Reply["headers"] = {}): Reply {
+  return { status, headers: { "Cache-Control": "no-store", ...headers }, body: "" };
 }
 
 /** An RFC 9457 problem with our code and the status that the table gives it. */

@@ -11,7 +11,7 @@ import type { StreamTopics } from "./stream-topics.ts";
 import type { UwsResponse } from "./uws.ts";
 
 /** What a stream's response begins with. A proxy that buffers or compresses would hold events back. */
-const HEADERS: Readonly<Record<string, string>> = {
+export const STREAM_HEADERS: Readonly<Record<string, string>> = {
   "Content-Type": "text/event-stream; charset=utf-8",
   "Cache-Control": "no-cache, no-transform",
   "X-Accel-Buffering": "no",
@@ -40,6 +40,7 @@ export interface SseOptions {
  */
 export class SseSocket implements StreamSocket {
   readonly #options: SseOptions;
+  readonly #headers: Readonly<Record<string, string>>;
   #res: UwsResponse | undefined;
   #isHeadWritten = false;
   /** Nothing more is said; what waits still goes out. */
@@ -52,8 +53,10 @@ export class SseSocket implements StreamSocket {
   #listener: StreamListener | undefined;
   readonly #topics: Set<string> = new Set();
 
-  constructor(res: UwsResponse, options: SseOptions) {
+  /** @param headers of every answer to this request */
+  constructor(res: UwsResponse, headers: Readonly<Record<string, string>>, options: SseOptions) {
     this.#res = res;
+    this.#headers = headers;
     this.#options = options;
   }
 
@@ -174,7 +177,7 @@ export class SseSocket implements StreamSocket {
   #writeHead(res: UwsResponse): void {
     this.#isHeadWritten = true;
     res.writeStatus("200 OK");
-    for (const [name, value] of Object.entries(HEADERS)) {
+    for (const [name, value] of Object.entries({ ...STREAM_HEADERS, ...this.#headers })) {
       res.writeHeader(name, value);
     }
     res.write(opening(RETRY_MS.least + Math.floor(Math.random() * RETRY_MS.spread)));

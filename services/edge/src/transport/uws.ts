@@ -26,6 +26,8 @@ export interface UwsResponse {
   writeStatus(status: string): UwsResponse;
   writeHeader(name: string, value: string): UwsResponse;
   end(body?: string | Uint8Array, closeConnection?: boolean): UwsResponse;
+  /** Without an argument: the older build sends nothing where there is one. */
+  endWithoutBody(): UwsResponse;
   /** A chunk of a body without a length. False: not all was taken, and uWebSockets keeps the rest. */
   write(chunk: string | Uint8Array): boolean;
   /** Takes what the socket takes. `[all was taken, the response is complete]`; the rest is for `onWritable`. */
