@@ -1,4 +1,4 @@
-import { type Broker } from "@throughline/broker";
+import { type Broker, openRunWriter } from "@throughline/broker";
 import { eventually, type NatsServer } from "@throughline/testkit";
 import { describe, expect, it } from "vitest";
 import {
@@ -125,6 +125,37 @@ describe("tools that the worker executes", () => {
       output: [["double", 42]],
       tool_calls: [{ executor: "worker", requires_approval: false, status: "completed" }],
     });
+  });
+
+  it("[TOOL3] are not begun by a worker that has lost the run, since that they run is refused to it", async () => {
+    const created = latch();
+    const go = latch();
+    let executed = 0;
+    const agent = defineAgent({
+      name: unique("fenced"),
+      tools: [defineTool({ name: "count", run: () => (executed += 1) })],
+      run: async (ctx) => {
+        if (ctx.attempt > 1) return "another";
+        created.open();
+        await go.opened;
+        for await (const outcome of ctx.tools.call([{ name: "count", args: null }])) void outcome;
+        return "here";
+      },
+    });
+    const worker = await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    await created.opened;
+    const last = await broker.events.last({ kind: "run", ...ref }, "leader");
+    if (!last) throw new Error("no log");
+    const { epoch, lastSeq: seq, streamSeq } = last;
+    const position = { seq, streamSeq, eSeq: streamSeq, cmd: 0 };
+    const another = openRunWriter(broker, { ref, epoch, attempt: 2, worker: "another", position });
+    await another.append({ type: "run.resumed", payload: { attempt: 2, worker: "another" } });
+    // It does not know yet: the refusal of its append is how it learns.
+    go.open();
+    await eventually(() => worker.active === 0);
+    expect(executed).toBe(0);
+    await another.close();
   });
 
   it("[TOOL2] run side by side, and outcomes come as they are there: the agent acts on the first while others run", async () => {
@@ -623,6 +654,47 @@ describe("calls in steps", () => {
     expect(reduced(ref, await ended(broker, ref)).output).toBe("called");
     expect(calls).toBe(3);
     await first.stop();
+  });
+
+  it("[TOOL12] a try that asks the same tool for something else is not given what the failed try was", async () => {
+    let executed = 0;
+    let tries = 0;
+    const look = defineTool({
+      name: "look",
+      run: (args) => {
+        executed += 1;
+        return { of: args };
+      },
+    });
+    const agent = defineAgent({
+      name: unique("else"),
+      tools: [look],
+      run: (ctx) =>
+        ctx.step(
+          "turn",
+          async (step) => {
+            tries += 1;
+            const outcomes: unknown[] = [];
+            const calls = [
+              { name: "look", args: "same" },
+              { name: "look", args: `try ${tries}` },
+            ];
+            for await (const outcome of step.tools.call(calls)) {
+              outcomes[outcome.index] = outcome.ok ? outcome.result : outcome.error.code;
+            }
+            if (tries === 1) throw new AgentError("flaky", "again", { retryable: true });
+            return outcomes;
+          },
+          { retries: 1, backoffMs: 1 },
+        ),
+    });
+    await hosted(agent);
+    const ref = await startRun(broker, agent.name);
+    expect(reduced(ref, await ended(broker, ref)).output).toEqual([
+      { of: "same" },
+      { of: "try 2" },
+    ]);
+    expect(executed).toBe(3);
   });
 
   it("[TOOL12] a step that is done again with another tool in a call's place is not given that call's result", async () => {

@@ -73,8 +73,15 @@ describe("carrying out a command", () => {
   test("[EXEC7] a run that begins while it is looked for has not ended", async () => {
     const state = { ...initialRunState("r"), status: "queued", seq: 1 } as const;
     const begun = { state, streamSeq: 1, epoch: "e" };
+    const events = new FakeEvents();
     const { services: s, published } = services({
-      states: { current: () => Promise.resolve(begun) },
+      events,
+      states: {
+        current: () => {
+          events.log.append("r", 1);
+          return Promise.resolve(begun);
+        },
+      },
     });
     expect(await execute(s, ANN, cancel("r"))).toMatchObject({ ok: true, kind: "stored" });
     expect(published).toEqual(["r"]);

@@ -73,7 +73,8 @@ interface Placing {
 /**
  * Under which key a call is made. A step that has failed and is tried again keeps the results of its calls
  * and makes those again that had failed; what an interrupt has cut short stays as it is. A step that is
- * done again may want another tool in the same place: it must not be given what that one's call came to.
+ * done again may want another tool in the same place, or ask the same one for something else: it must not be
+ * given what the earlier call came to. After a takeover it is the call's place alone that counts.
  */
 function placeOf(
   state: RunState,
@@ -85,7 +86,8 @@ function placeOf(
     const held = findCall(state, callId);
     if (held === undefined) return { key, callId };
     if (held.name !== name || isMadeAgain(state, held, stepId)) continue;
-    if (!isCopy(state, held) || isSameArgs(held, args)) return { key, callId };
+    const mayDiffer = isCopy(state, held) || isOfFailedTry(state, held, stepId);
+    if (!mayDiffer || isSameArgs(held, args)) return { key, callId };
   }
 }
 
@@ -100,6 +102,13 @@ function isSameArgs(held: ToolCallState, args: unknown): boolean {
     if (error instanceof AgentError) return false;
     throw error;
   }
+}
+
+/** Was it made in another try of the step, which has failed? That the next one does as it did is not to be expected. */
+function isOfFailedTry(state: RunState, held: ToolCallState, stepId: string | undefined): boolean {
+  if (held.step_id === undefined || held.step_id === stepId) return false;
+  const made = state.steps.findLast(({ step_id }) => step_id === held.step_id);
+  return made?.status === "failed" && made.error?.code !== "interrupted";
 }
 
 /** Has a try of the step failed since, with the call? */

@@ -1,10 +1,5 @@
 import { bodyHash, deriveRunId, type RunRef } from "@throughline/broker";
-import {
-  type CommandOf,
-  commandVerdict,
-  isTerminal,
-  type RunCommandType,
-} from "@throughline/protocol";
+import { type CommandOf, commandVerdict, type RunCommandType } from "@throughline/protocol";
 import type { Principal } from "../auth/principal.ts";
 import { authorised } from "./authorised.ts";
 import { conflict, type Outcome, type Refusal, refusal } from "./outcome.ts";
@@ -87,16 +82,15 @@ async function endedOrAbsent(
   type: RunCommandType,
 ): Promise<Refusal | undefined> {
   const filter = { kind: "run", ...ref } as const;
-  const last =
-    (await services.events.last(filter, "replica")) ??
-    (await services.events.last(filter, "leader"));
+  const { events, states } = services;
+  let last = (await events.last(filter, "replica")) ?? (await events.last(filter, "leader"));
   if (last === undefined) {
-    // Its events have expired: what is left says that it was there, and nobody has it any more.
-    const old = await services.states.current(ref);
+    const old = await states.current(ref);
     if (old === undefined) return refusal("not_found", "the session has no such run");
-    // It has begun since it was looked for.
-    if (!isTerminal(`run.${old.state.status}`)) return undefined;
-  } else if (!last.end) return undefined;
+    // Its events have expired, and nobody has it any more; or it has begun since it was looked for.
+    last = await events.last(filter, "leader");
+  }
+  if (last !== undefined && !last.end) return undefined;
   // How it ended makes no difference to what may be done with it.
   const verdict = commandVerdict("completed", type);
   return verdict.ok ? undefined : refusal(verdict.code, "the run has ended");
