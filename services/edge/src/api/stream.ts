@@ -33,8 +33,7 @@ export function streamEvents(
   return {
     stream: async (socket) => {
       switch (streams.take()) {
-        // It came over a connection that was kept alive. An EventSource that is refused does not come back;
-        // cut off, it does, and a load balancer asks the next node at once.
+        // It came over a connection that was kept alive.
         case "leaving":
           return "cut";
         case "full":
@@ -48,10 +47,16 @@ export function streamEvents(
   };
 }
 
-function answerOf(opened: Opened): Reply | undefined {
+/**
+ * An EventSource that is refused does not come back; cut off, it does, and a load balancer asks the next
+ * node at once.
+ */
+function answerOf(opened: Opened): Reply | "cut" | undefined {
   switch (opened.kind) {
     case "streaming":
       return undefined;
+    case "unwanted":
+      return "cut";
     // By this status, and no other success, a native EventSource stops coming back.
     case "over":
       return empty(204);

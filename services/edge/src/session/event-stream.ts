@@ -1,6 +1,6 @@
 import type { ControlFrameOf } from "@throughline/protocol";
 import type { Principal } from "../auth/principal.ts";
-import { type Refusal, refusal } from "../commands/outcome.ts";
+import type { Refusal } from "../commands/outcome.ts";
 import type { Attachment } from "../fanout/attach.ts";
 import type { Subscriber } from "../fanout/place.ts";
 import { type RunSnapshot, snapshotFrame } from "../fanout/run-snapshot.ts";
@@ -16,6 +16,8 @@ export type Opened =
   | { readonly kind: "streaming" }
   /** The client has the run's end: there is nothing to come back for. */
   | { readonly kind: "over" }
+  /** The client is gone, or the node is going. */
+  | { readonly kind: "unwanted" }
   | { readonly kind: "refused"; readonly refusal: Refusal };
 
 /** `ending`: all is said, and the client is still reading it. `leave`: told to go before there was anything to tell it on. */
@@ -99,10 +101,7 @@ export class EventStream implements Subscriber, StreamListener {
         this.closed();
         return { kind: "refused", refusal: begun.refusal };
       case "unwanted":
-        return {
-          kind: "refused",
-          refusal: refusal("overloaded", "this node is draining", 1_000),
-        };
+        return begun;
     }
   }
 
@@ -161,8 +160,8 @@ export class EventStream implements Subscriber, StreamListener {
   }
 
   close(code: number, reason: string): void {
-    // Nothing was sent: the request can still be refused.
-    if (this.#phase.is === "starting") this.closed();
+    // Nothing was sent: cut off, it is asked for again as if it had not been.
+    if (this.#phase.is === "starting") this.#cut();
     if (this.#phase.is !== "streaming") return;
     countClose(this.#services.metrics, code);
     this.#goAway(0, reason);
