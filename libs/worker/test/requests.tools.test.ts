@@ -128,34 +128,48 @@ describe("tools that the worker executes", () => {
   });
 
   it("[TOOL3] are not begun by a worker that has lost the run, since that they run is refused to it", async () => {
-    const created = latch();
-    const go = latch();
     let executed = 0;
     const agent = defineAgent({
       name: unique("fenced"),
       tools: [defineTool({ name: "count", run: () => (executed += 1) })],
       run: async (ctx) => {
-        if (ctx.attempt > 1) return "another";
-        created.open();
-        await go.opened;
         for await (const outcome of ctx.tools.call([{ name: "count", args: null }])) void outcome;
-        return "here";
       },
     });
     const worker = await hosted(agent);
+    const { nc } = worker.broker;
+    const request = nc.request.bind(nc);
+    // Between "the call is made" and "it runs" another attempt takes the run over.
+    nc.request = async (subject, payload, options) => {
+      if (Buffer.from(payload ?? "").includes('"status":"running"')) await takeOver();
+      return request(subject, payload, options);
+    };
     const ref = await startRun(broker, agent.name);
-    await created.opened;
-    const last = await broker.events.last({ kind: "run", ...ref }, "leader");
-    if (!last) throw new Error("no log");
-    const { epoch, lastSeq: seq, streamSeq } = last;
-    const position = { seq, streamSeq, eSeq: streamSeq, cmd: 0 };
-    const another = openRunWriter(broker, { ref, epoch, attempt: 2, worker: "another", position });
-    await another.append({ type: "run.resumed", payload: { attempt: 2, worker: "another" } });
-    // It does not know yet: the refusal of its append is how it learns.
-    go.open();
+    await eventually(() => worker.active === 1);
     await eventually(() => worker.active === 0);
     expect(executed).toBe(0);
-    await another.close();
+    expect(typesOf(await logOf(broker, ref)).slice(0, 4)).toEqual([
+      "run.queued",
+      "run.started",
+      "tool_call.created",
+      "run.resumed",
+    ]);
+
+    async function takeOver(): Promise<void> {
+      const last = await broker.events.last({ kind: "run", ...ref }, "leader");
+      if (!last) throw new Error("no log");
+      const { epoch, lastSeq: seq, streamSeq } = last;
+      const position = { seq, streamSeq, eSeq: streamSeq, cmd: 0 };
+      const another = openRunWriter(broker, {
+        ref,
+        epoch,
+        attempt: 2,
+        worker: "another",
+        position,
+      });
+      await another.append({ type: "run.resumed", payload: { attempt: 2, worker: "another" } });
+      await another.close();
+    }
   });
 
   it("[TOOL2] run side by side, and outcomes come as they are there: the agent acts on the first while others run", async () => {
