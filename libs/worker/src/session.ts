@@ -1,6 +1,6 @@
 /** What an agent sees of its session: earlier runs, and the options that hold in it. */
 import { ObjectGone, type RunEntry } from "@throughline/broker";
-import type { RunState } from "@throughline/protocol";
+import type { MessageState, RunState } from "@throughline/protocol";
 import type { PastRun, Session } from "./agent.ts";
 import { finishedRun, type FinishedRun, patiently } from "./finished-run.ts";
 import type { ScopeRun } from "./scope-run.ts";
@@ -66,8 +66,13 @@ async function pastRun(run: ScopeRun, { state }: FinishedRun): Promise<PastRun> 
     input: await whole(state.input),
     output: await whole(state.output),
     messages: state.messages
-      .filter((message) => message.status !== "superseded" && message.text !== "")
+      .filter(isSaid)
       .map(({ role, channel, text }) => ({ role, channel, text })),
     ended_at: state.ended_at ?? 0,
   };
+}
+
+/** What a try had shown that then failed counts for nothing. */
+function isSaid({ status, text, finish_reason }: MessageState): boolean {
+  return status !== "superseded" && finish_reason !== "error" && text !== "";
 }

@@ -68,6 +68,36 @@ describe("ctx.session.history", () => {
     expect(await listed()).toEqual(["completed", "failed", "completed", "completed"]);
   });
 
+  it("[PAST2] leaves out what tries had shown that then failed", async () => {
+    const agent = defineAgent({
+      name: unique("flaky"),
+      run: async (ctx) => {
+        const past = await ctx.session.history();
+        let tries = 0;
+        await ctx.step(
+          "answer",
+          async (step) => {
+            tries += 1;
+            await step.message().write(`try ${tries}`);
+            if (tries < 3) throw new AgentError("cut", "cut off", { retryable: true });
+          },
+          { retries: 2, backoffMs: 1 },
+        );
+        return past.map(({ messages }) => messages.map(({ text }) => text));
+      },
+    });
+    await hosted(agent);
+    const { session } = freshRef();
+    const run = async (): Promise<RunState> =>
+      reduced(
+        ...(await startRun(broker, agent.name, { ref: inSession(session) }).then(
+          async (ref) => [ref, await ended(broker, ref)] as const,
+        )),
+      );
+    await run();
+    expect((await run()).output).toEqual([["try 3"]]);
+  });
+
   it("[PAST2] leaves out what had not ended, and is the same when it is asked again", async () => {
     const hold = latch();
     const slow = defineAgent({ name: unique("slow"), run: () => hold.opened.then(() => "slow") });

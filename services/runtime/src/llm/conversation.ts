@@ -167,17 +167,31 @@ export type Said = z.infer<typeof saidSchema>;
 
 /** Of a run's conversation what people and the model said to each other. */
 export function saidIn(messages: readonly ChatMessage[]): Said[] {
-  return messages.flatMap(({ role, content }) =>
-    (role === "user" || role === "assistant") && content !== null && content !== ""
-      ? [{ role, content }]
-      : [],
+  return inTurns(
+    messages.flatMap(({ role, content }) =>
+      (role === "user" || role === "assistant") && content !== null && content !== ""
+        ? [{ role, content }]
+        : [],
+    ),
   );
+}
+
+/** Answers between which only tools ran are one: without the tools they would be two in a row. */
+function inTurns(said: readonly Said[]): Said[] {
+  const turns: Said[] = [];
+  for (const { role, content } of said) {
+    const last = turns.at(-1);
+    if (role === "assistant" && last?.role === "assistant") {
+      turns[turns.length - 1] = { role, content: `${last.content}\n\n${content}` };
+    } else turns.push({ role, content });
+  }
+  return turns;
 }
 
 /** This agent's own output says it best: with what it was told on the way, and without what failed. */
 function rememberedRun(run: PastRun): Said[] {
   const own = transcriptSchema.safeParse(run.output);
-  if (own.success) return own.data.transcript;
+  if (own.success) return inTurns(own.data.transcript);
   const said = run.messages
     .filter(({ role, channel, text }) => role === "assistant" && channel === "text" && text !== "")
     .map(({ text }) => text);

@@ -3,8 +3,10 @@ import { describe, expect, it } from "vitest";
 import {
   answer,
   before,
+  type ChatMessage,
   GO_ON,
   remembered,
+  saidIn,
   toolResult,
   type Turn,
 } from "../../src/llm/conversation.ts";
@@ -68,6 +70,24 @@ describe("the conversation", () => {
     expect(remembered([past({ output: { transcript }, messages: [said("Gre")] })])).toEqual(
       transcript,
     );
+  });
+
+  it("[LLM6] joins answers between which only tools ran: no two stand in a row", () => {
+    const call = { id: "c", name: "shell", source: "{}" };
+    const run: ChatMessage[] = [
+      { role: "user", content: "hello" },
+      ...answer(turn({ text: "let me look", calls: [call] })),
+      toolResult("c", { ok: true, result: 1 }),
+      ...answer(turn({ text: "done" })),
+    ];
+    const transcript = saidIn(run);
+    expect(transcript).toEqual([
+      { role: "user", content: "hello" },
+      { role: "assistant", content: "let me look\n\ndone" },
+    ]);
+    // Of a run that was stored before they were joined as well.
+    const stored = saidIn(run.slice(0, 2)).concat(saidIn(run.slice(3)));
+    expect(remembered([past({ output: { transcript: stored } })])).toEqual(transcript);
   });
 
   it("[LLM6] keeps the newest where there is too much, whole runs only", () => {
