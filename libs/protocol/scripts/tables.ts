@@ -123,7 +123,11 @@ const LIMITS: readonly Row[] = [
   ],
   ["nesting of a command, the frame being the first level", `${limits.MAX_DEPTH} levels`],
   ["subscriptions of a connection", `${limits.MAX_SUBSCRIPTIONS}`],
-  ["credit window", `${limits.MAX_WINDOW} events`],
+  ["credit windows of a connection, together", `${limits.MAX_WINDOW} events`],
+  [
+    "frames from a client, pings included",
+    `${limits.FRAME_RATE.perSecond} a second, ${limits.FRAME_RATE.burst} at once after a pause`,
+  ],
   ["lease of a claim", `${limits.MIN_LEASE_MS} to ${limits.MAX_LEASE_MS} ms`],
   ["silence after which a side sends a heartbeat", `${limits.HEARTBEAT_INTERVAL_MS} ms`],
 ];

@@ -50,6 +50,7 @@ export { FAILURE_CODES, type FailureCode, type FailureRow } from "./failure-code
 export { readFrame, type IncomingFrame } from "./frame.ts";
 export { ID_PATTERN, eventId, isId } from "./ids.ts";
 export {
+  FRAME_RATE,
   HEARTBEAT_INTERVAL_MS,
   MAX_BATCH_BYTES,
   MAX_BATCH_EVENTS,

@@ -37,8 +37,18 @@ export const MAX_DEPTH = 64;
 /** Subscriptions of one connection. */
 export const MAX_SUBSCRIPTIONS = 256;
 
-/** Largest credit window, in events. More would be as good as none for a ring of the same size. */
+/**
+ * Events that the windows of a connection's subscriptions may come to together. Each event that is not
+ * acknowledged may cost the edge some 60 bytes, whoever has sent it.
+ */
 export const MAX_WINDOW = 10_000;
+
+/**
+ * Frames that a client may send: so many a second, a burst of them after a pause (a reconnect subscribes to
+ * all it follows, and repeats what had no answer), and so many in excess, which are refused, before the
+ * connection is closed. People and agents send a few a second.
+ */
+export const FRAME_RATE = { perSecond: 100, burst: 1_000, excess: 200 } as const;
 
 /** Seconds of silence after which a side sends a heartbeat; well under the 60 s of common middleboxes. */
 export const HEARTBEAT_INTERVAL_MS = 20_000;

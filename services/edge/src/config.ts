@@ -10,6 +10,7 @@ import {
   text,
   wholeNumber,
 } from "@throughline/service-kit";
+import { FRAME_RATE } from "@throughline/protocol";
 import { z } from "zod";
 import { isOriginEntry } from "./auth/origins.ts";
 import { isNetwork } from "./auth/proxies.ts";
@@ -26,6 +27,7 @@ const ownSettings: {
   TL_ALLOWED_ORIGINS: Setting<string[]>;
   TL_STREAM_KEY: Setting<string[]>;
   TL_MAX_CONNECTIONS: Setting<number>;
+  TL_FRAMES_PER_SECOND: Setting<number>;
   TL_FANOUT_BYTES: Setting<number>;
   TL_DRAIN_DELAY_MS: Setting<number>;
   TL_DRAIN_MS: Setting<number>;
@@ -56,6 +58,8 @@ const ownSettings: {
     },
   ),
   TL_MAX_CONNECTIONS: wholeNumber(50_000, { min: 1 }),
+  /** From each client, in the long run; a burst of ten seconds' worth is taken after a pause. */
+  TL_FRAMES_PER_SECOND: wholeNumber(FRAME_RATE.perSecond, { min: 1 }),
   /** For rings, log pages and delta buffers together. */
   TL_FANOUT_BYTES: wholeNumber(128 * MIB, { min: MIB }),
   /** How long new connections are still taken after the order to stop: load balancers need time to hear of it. */

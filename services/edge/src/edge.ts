@@ -33,6 +33,7 @@ import {
   countClose,
 } from "./session/connection-services.ts";
 import { EventStream } from "./session/event-stream.ts";
+import { inflowLimits } from "./session/inflow.ts";
 import { MAX_FRAME_BYTES } from "@throughline/protocol";
 import { serveRoutes } from "./transport/http.ts";
 import { closeListener, type Listener, listen } from "./transport/listen.ts";
@@ -55,6 +56,8 @@ export interface EdgeOptions {
   /** Of stream tickets: the first signs. The same on all nodes. */
   readonly streamKeys: readonly string[];
   readonly maxConnections: number;
+  /** From each client, in the long run. */
+  readonly framesPerSecond: number;
   readonly fanoutBytes: number;
   readonly deadlineMs: number;
   readonly drainDelayMs: number;
@@ -164,7 +167,11 @@ export async function startEdge(
       log,
     },
     commands,
-    limits: { ...CONNECTION_LIMITS, ...options.limits?.connection },
+    limits: {
+      ...CONNECTION_LIMITS,
+      inflow: inflowLimits(options.framesPerSecond),
+      ...options.limits?.connection,
+    },
     nodeId: options.nodeId,
     now,
     metrics: connectionMetrics(),

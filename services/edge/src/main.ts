@@ -50,6 +50,7 @@ async function main(): Promise<void> {
       allowedOrigins: config.TL_ALLOWED_ORIGINS,
       streamKeys: config.TL_STREAM_KEY,
       maxConnections: config.TL_MAX_CONNECTIONS,
+      framesPerSecond: config.TL_FRAMES_PER_SECOND,
       fanoutBytes: config.TL_FANOUT_BYTES,
       deadlineMs: config.TL_DEADLINE_MS,
       drainDelayMs: config.TL_DRAIN_DELAY_MS,

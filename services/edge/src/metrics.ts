@@ -20,6 +20,7 @@ export function connectionMetrics(): ConnectionMetrics {
   return {
     received: 0,
     unreadable: 0,
+    limited: 0,
     sentControl: 0,
     accepted: 0,
     rejected: 0,
@@ -50,6 +51,16 @@ const COUNTERS: readonly (readonly [string, string, (m: Measured) => number])[] 
   ],
   ["demotions", "Times that a slow client was taken off its topic.", (m) => m.fanout.demoted],
   ["recoveries", "Times that a slow client came back.", (m) => m.fanout.recovered],
+  [
+    "credit_waits",
+    "Times that a client had used its window up while there was more.",
+    (m) => m.fanout.creditWaits,
+  ],
+  [
+    "publishes_deferred",
+    "Times that a topic's publishes waited for the next turn, which has room for them.",
+    (m) => m.fanout.deferred,
+  ],
   ["hub_faults", "Hubs closed since the log contradicted itself.", (m) => m.fanout.faults],
   [
     "evictions",
@@ -62,6 +73,11 @@ const COUNTERS: readonly (readonly [string, string, (m: Measured) => number])[] 
     "Frames from clients that could not be read.",
     (m) => m.connection.unreadable,
   ],
+  [
+    "frames_limited",
+    "Frames from clients that were refused since they were too many at once.",
+    (m) => m.connection.limited,
+  ],
   ["control_frames_sent", "Control frames sent.", (m) => m.connection.sentControl],
   ["commands_accepted", "Commands stored.", (m) => m.connection.accepted],
   ["commands_rejected", "Commands refused.", (m) => m.connection.rejected],
@@ -70,6 +86,11 @@ const COUNTERS: readonly (readonly [string, string, (m: Measured) => number])[] 
 const GAUGES: readonly (readonly [string, string, (m: Measured) => number])[] = [
   ["connections", "Open WebSocket connections.", (m) => m.connections.taken],
   ["hubs", "Runs and sessions that this node follows.", (m) => m.hubs.size],
+  [
+    "subscriptions_lagging",
+    "Subscriptions that are without deltas, or off their topic, for being slow.",
+    (m) => m.fanout.lagging,
+  ],
   ["attaches_waiting", "Subscriptions that wait to begin.", (m) => m.attaches.queued],
   ["fanout_bytes", "Memory in rings, pages and delta buffers.", (m) => m.budget.total],
   ["nats_up", "1 while NATS is connected.", (m) => (m.isNatsUp() ? 1 : 0)],

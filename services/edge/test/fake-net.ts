@@ -1,4 +1,4 @@
-import type { Publisher, SendResult, Socket } from "../src/session/port.ts";
+import type { ConnectionSocket, Publisher, SendResult } from "../src/session/port.ts";
 
 /** A frame as a client parses it. */
 export interface Received {
@@ -7,6 +7,10 @@ export interface Received {
   readonly seq?: number;
   readonly cursor?: string;
   readonly subscription_id?: string;
+  readonly id?: string;
+  readonly code?: string;
+  readonly message?: string;
+  readonly retry_after_ms?: number;
   readonly state?: { readonly seq?: number };
   readonly payload?: { readonly text?: string };
 }
@@ -55,7 +59,7 @@ export class FakeNet implements Publisher {
   }
 }
 
-export class FakeSocket implements Socket {
+export class FakeSocket implements ConnectionSocket {
   readonly #net: FakeNet;
   readonly frames: Received[] = [];
   readonly #topics: Set<string> = new Set();
@@ -64,6 +68,7 @@ export class FakeSocket implements Socket {
   readonly #outbox: (string | Uint8Array)[] = [];
   #outboxBytes = 0;
   #room: number;
+  pings = 0;
   closed: { code: number; reason: string } | undefined;
   onDrain: () => void = () => undefined;
 
@@ -84,6 +89,10 @@ export class FakeSocket implements Socket {
 
   cork(write: () => void): void {
     write();
+  }
+
+  ping(): void {
+    this.pings += 1;
   }
 
   subscribe(topic: string): void {

@@ -30,6 +30,7 @@ export interface FollowOptions {
   readonly from?: "start" | "latest" | "snapshot";
   readonly kernelBytes?: number;
   readonly deltas?: boolean;
+  readonly window?: number;
 }
 
 /** A node's fan-out over a fake log and fake sockets; nothing happens but in `settle` and what the test calls. */
@@ -85,7 +86,7 @@ export class Fixture {
     const start = await findStart(this.node, hub, this.sources, request);
     const follower = new Follower(
       this.net.open(options.kernelBytes),
-      options.deltas ?? true,
+      { deltas: options.deltas ?? true, window: options.window },
       start,
     );
     follower.attachment = new Attachment(this.node, hub, follower, start);
@@ -139,13 +140,20 @@ export class Follower implements Subscriber {
   readonly socket: FakeSocket;
   readonly subscriptionId = "sub_1";
   readonly wantsDeltas: boolean;
+  readonly window: number | undefined;
   readonly start: Awaited<ReturnType<typeof findStart>>;
   attachment: Attachment | undefined;
+  #acknowledged: string | undefined;
   end: "run_ended" | "dropped" | "hole" | "missed_too_much" | "lost" | undefined;
 
-  constructor(socket: FakeSocket, wantsDeltas: boolean, start: Follower["start"]) {
+  constructor(
+    socket: FakeSocket,
+    wants: { deltas: boolean; window: number | undefined },
+    start: Follower["start"],
+  ) {
     this.socket = socket;
-    this.wantsDeltas = wantsDeltas;
+    this.wantsDeltas = wants.deltas;
+    this.window = wants.window;
     this.start = start;
   }
 
@@ -170,6 +178,21 @@ export class Follower implements Subscriber {
   lost(): void {
     this.end = "lost";
     this.socket.close();
+  }
+
+  /** Takes in the event with this cursor and all before it; says what the edge makes of that. */
+  acknowledge(cursor = this.cursor): string {
+    const parsed = parseCursor(cursor);
+    if (parsed === undefined || this.attachment === undefined) throw new Error("no cursor");
+    const { kind } = this.attachment.acknowledge(parsed);
+    if (kind === "freed") this.#acknowledged = cursor;
+    return kind;
+  }
+
+  /** Places that it was led to and has not acknowledged: a repaired message leads to none of its own. */
+  get unacknowledged(): number {
+    const cursors = [...new Set(this.events.map((event) => event.cursor))];
+    return cursors.length - 1 - cursors.indexOf(this.#acknowledged);
   }
 
   leave(): void {

@@ -43,6 +43,8 @@ export async function playGames(games: number): Promise<void> {
 async function play(random: SeededRandom, steps: number): Promise<void> {
   const f = new Fixture(SMALL, random.chance(0.3) ? 10_000 : 64 * 1024 * 1024);
   const watched: Watched[] = [];
+  const windowed = (): { window?: number } =>
+    random.chance(0.4) ? { window: random.between(1, 6) } : {};
   const isLossy = random.chance(0.5);
   const loses = isLossy ? () => random.chance(0.05) : () => false;
   f.log.skip(random.int(5));
@@ -53,7 +55,11 @@ async function play(random: SeededRandom, steps: number): Promise<void> {
     const kernelBytes = random.chance(0.5) ? Infinity : random.int(3_000);
     // A session that is begun from its state, with what a run's snapshot and the index may know of it.
     const from = run === undefined && random.chance(0.5) ? "snapshot" : "start";
-    const follower = await f.followLate(run ? runFilter(run) : SESSION, { kernelBytes, from });
+    const follower = await f.followLate(run ? runFilter(run) : SESSION, {
+      kernelBytes,
+      from,
+      ...windowed(),
+    });
     watched.push({ follower, run, before: [], states: statesOf(follower) });
   };
   const comeBack = async (): Promise<void> => {
@@ -65,7 +71,11 @@ async function play(random: SeededRandom, steps: number): Promise<void> {
     if (old.run === undefined && isLossy) return;
     const cursor = old.follower.cursor;
     const filter = old.run ? runFilter(old.run) : SESSION;
-    const follower = await f.followLate(filter, { cursor, kernelBytes: random.int(4_000) });
+    const follower = await f.followLate(filter, {
+      cursor,
+      kernelBytes: random.int(4_000),
+      ...windowed(),
+    });
     // Before it had all states of a session it has nothing: it begins with them again.
     const { cursor: told, mode, snapshots } = old.follower.start;
     const isBegun = mode !== "snapshot" || snapshots.length === 0 || cursor !== told;
@@ -90,7 +100,8 @@ async function play(random: SeededRandom, steps: number): Promise<void> {
     else if (dice < 0.55) f.log.delta(`r${random.int(3)}`, random.int(20), "d");
     else if (dice < 0.63) await follow();
     else if (dice < 0.7 && watched.length > 0) await comeBack();
-    else if (dice < 0.8) f.net.turn();
+    else if (dice < 0.75) f.net.turn();
+    else if (dice < 0.8) takeIn(watched, random);
     else if (dice < 0.82) await f.settle();
     else if (dice < 0.825) f.log.replicaLag = random.int(4);
     else if (dice < 0.835) snapshot(f, random);
@@ -98,6 +109,8 @@ async function play(random: SeededRandom, steps: number): Promise<void> {
       f.advance(20_000);
       f.hubs.sweep(f.time);
     } else if (watched.length > 0) random.pick(watched).follower.socket.drain(random.int(4_000));
+    for (const { follower } of watched)
+      expect(follower.unacknowledged).toBeLessThanOrEqual(follower.window ?? Infinity);
   }
 
   // Everybody reads on, and everything that was lost on the way is found.
@@ -108,10 +121,24 @@ async function play(random: SeededRandom, steps: number): Promise<void> {
     await f.settle();
     const before = watched.reduce((sum, w) => sum + w.follower.socket.buffered(), 0);
     for (const { follower } of watched) follower.socket.drain(1_000_000);
-    quiet = before === 0 ? quiet + 1 : 0;
+    const freed = watched.filter(({ follower }) => takeInAll(follower));
+    quiet = before === 0 && freed.length === 0 ? quiet + 1 : 0;
   }
   expect(f.net.skipped).toBe(0);
   for (const w of watched) check(f, w);
+}
+
+/** One of the clients with a window acknowledges some of what it has. */
+function takeIn(watched: readonly Watched[], random: SeededRandom): void {
+  const { follower } = watched.length === 0 ? {} : random.pick(watched);
+  if (follower?.window === undefined || follower.events.length === 0) return;
+  const { cursor } = random.pick(follower.events);
+  expect(["freed", "behind"]).toContain(follower.acknowledge(cursor));
+}
+
+function takeInAll(follower: Follower): boolean {
+  if (follower.window === undefined || follower.end !== undefined) return false;
+  return follower.events.length > 0 && follower.acknowledge() === "freed";
 }
 
 /** A worker writes a snapshot of one of the runs, as of any of its stored events. */

@@ -268,6 +268,7 @@ describe("the hub", () => {
     await f.settle();
     expect(client.seqs).toEqual(range(1, 23));
     expect(client.control).toEqual(["caught_up"]);
+    expect(f.node.metrics.deferred).toBeGreaterThan(0);
     for (let i = 0; i < 60; i += 1) f.log.append("r", 1, { pad: 1_000 });
     f.log.pump();
     await f.settle();
@@ -364,6 +365,36 @@ describe("deltas", () => {
     expect(client.texts).toEqual(["shown"]);
   });
 
+  test("[HUB6] what is kept for nobody, held or not yet understood counts in the budget, and can be let go", async () => {
+    const f = new Fixture({}, 20_000);
+    f.log.append("r", 3);
+    const session = await f.follow(SESSION, { from: "latest", deltas: false });
+    f.log.pump();
+    await f.settle();
+    session.leave();
+    const text = "x".repeat(500);
+    for (let i = 0; i < 60; i += 1) f.log.delta("r", 3, text);
+    await f.settle();
+    const kept = f.node.budget.total;
+    expect(kept).toBeGreaterThan(10_000);
+    for (let i = 0; i < 60; i += 1) f.log.delta("r", 9, text);
+    await f.settle();
+    expect(f.node.budget.total).toBeGreaterThan(kept + 10_000);
+    f.log.failure = new Error("away");
+    f.log.append("unseen", 1);
+    for (let i = 0; i < 60; i += 1) f.log.delta("unseen", 1, text);
+    f.net.turn();
+    expect(f.node.budget.total).toBeGreaterThan(kept + 40_000);
+    // Whoever needs room next has it.
+    f.log.failure = undefined;
+    for (let i = 0; i < 10; i += 1) f.log.append("other", 1, { pad: 1_500 });
+    const other = await f.follow(runFilter("other"));
+    f.log.pump();
+    await f.settle();
+    expect(other.seqs).toEqual(range(1, 10));
+    expect(f.node.budget.total).toBeLessThan(25_000);
+  });
+
   test("[GATE2] after the run's end none is shown any more", async () => {
     const f = await begun();
     const client = await f.follow(SESSION);
@@ -422,6 +453,9 @@ describe("a slow client", () => {
     expect(slow.attachment?.place).toEqual({ at: "live", deltas: "withheld" });
     expect(slow.socket.buffered()).toBeLessThan(6_000);
     expect(fast.texts).toHaveLength(80);
+    expect(f.node.metrics.lagging).toBe(1);
+    slow.leave();
+    expect(f.node.metrics.lagging).toBe(0);
   });
 
   test("[LAG2] [LAG3] over the hard limit it is fed as it drains: nothing lost, nothing twice, bounded memory", async () => {
@@ -433,6 +467,7 @@ describe("a slow client", () => {
       expect(slow.socket.buffered()).toBeLessThan(12_000);
     }
     expect(slow.attachment?.place.at).toBe("paced");
+    expect(f.node.metrics.lagging).toBe(1);
     expect(fast.seqs).toEqual(range(1, 203));
     while (slow.attachment?.place.at !== "live" || slow.socket.buffered() > 0) {
       slow.socket.drain(3_000);
@@ -440,6 +475,7 @@ describe("a slow client", () => {
     }
     expect(slow.seqs).toEqual(range(1, 203));
     expect(slow.control).toEqual(["caught_up", "lagging", "recovered"]);
+    expect(f.node.metrics).toMatchObject({ lagging: 0, demoted: 1, recovered: 1 });
   });
 
   test("[ATT5] a dropped send ends the connection at once", async () => {
@@ -455,5 +491,157 @@ describe("a slow client", () => {
     await f.settle();
     expect(slow.end).toBe("dropped");
     expect(slow.attachment?.place.at).toBe("detached");
+  });
+});
+
+describe("a client with a window", () => {
+  test("[CRED1] [CRED2] has at most so many events unacknowledged, catching up and later, whatever a message holds", async () => {
+    const f = await begun({}, 1);
+    f.log.append("r", 7);
+    const client = await f.follow(RUN, { window: 3 });
+    f.log.pump();
+    await f.settle();
+    expect(client.seqs).toEqual([1, 2, 3]);
+    expect(client.attachment?.place).toMatchObject({ at: "paced", waits: "credit" });
+    expect(client.acknowledge(client.events[1]?.cursor)).toBe("freed");
+    await f.settle();
+    expect(client.seqs).toEqual([1, 2, 3, 4, 5]);
+    for (const seqs of [range(1, 8), range(1, 8)]) {
+      client.acknowledge();
+      await f.settle();
+      expect(client.seqs).toEqual(seqs);
+    }
+    expect(client.control).toEqual(["caught_up"]);
+    for (let i = 0; i < 5; i += 1) f.log.append("r", 1);
+    f.log.pump();
+    await f.settle();
+    expect(client.seqs).toEqual(range(1, 11));
+    client.acknowledge();
+    await f.settle();
+    expect(client.seqs).toEqual(range(1, 13));
+    // It never goes live, and is told nothing of its own pace.
+    expect(client.attachment?.place.at).toBe("paced");
+    expect(client.control).toEqual(["caught_up"]);
+    expect(f.node.metrics.creditWaits).toBe(3);
+  });
+
+  test("[CRED2] caught_up does not wait for credit, and neither does the run's end", async () => {
+    const f = await begun({}, 3);
+    const client = await f.follow(RUN, { window: 3 });
+    f.log.pump();
+    await f.settle();
+    expect(client.control).toEqual(["caught_up"]);
+    client.acknowledge();
+    f.log.append("r", 3, { end: true });
+    f.log.pump();
+    await f.settle();
+    expect(client.seqs).toEqual(range(1, 6));
+    expect(client.end).toBe("run_ended");
+  });
+
+  test("[CRED3] acknowledged again, or what it had before: nothing new; ahead or of another run: said", async () => {
+    const f = await begun({}, 6);
+    const before = await f.follow(RUN);
+    f.log.pump();
+    await f.settle();
+    const [first, second, third] = before.events;
+    const client = await f.follow(RUN, { window: 2, cursor: second?.cursor ?? "" });
+    await f.settle();
+    expect(client.seqs).toEqual([3, 4]);
+    expect(client.acknowledge(first?.cursor)).toBe("behind");
+    expect(client.acknowledge(second?.cursor)).toBe("behind");
+    expect(client.acknowledge(formatCursor({ seq: 3, streamSeq: 3, tag: "other" }))).toBe(
+      "foreign",
+    );
+    expect(client.acknowledge(before.events[4]?.cursor)).toBe("ahead");
+    await f.settle();
+    expect(client.seqs).toEqual([3, 4]);
+    expect(client.acknowledge(third?.cursor)).toBe("freed");
+    expect(client.acknowledge(third?.cursor)).toBe("behind");
+    await f.settle();
+    expect(client.seqs).toEqual([3, 4, 5]);
+    // Without a window there is nothing to free.
+    expect(before.acknowledge(formatCursor({ seq: 99, streamSeq: 99, tag: TAG }))).toBe("behind");
+  });
+
+  test("[CRED3] of a session, an event of any of its runs acknowledges all that came before it", async () => {
+    const f = new Fixture();
+    for (let i = 0; i < 4; i += 1) for (const run of ["a", "b"]) f.log.append(run, 2);
+    const client = await f.follow(SESSION, { window: 10 });
+    f.log.pump();
+    await f.settle();
+    expect(client.events).toHaveLength(10);
+    const of = (run: string): { seq: number; streamSeq: number; tag: string } => ({
+      seq: 2,
+      streamSeq: 1,
+      tag: cursorTag(run, "e1"),
+    });
+    expect(client.acknowledge(formatCursor(of("b")))).toBe("foreign");
+    expect(client.acknowledge(formatCursor(of("a")))).toBe("freed");
+    await f.settle();
+    expect(client.events).toHaveLength(12);
+    expect(client.acknowledge(client.events[11]?.cursor)).toBe("freed");
+    await f.settle();
+    expect(client.events).toHaveLength(16);
+  });
+
+  test("[CRED4] deltas come behind the event that they follow, once, and not while credit is used up", async () => {
+    const f = await begun();
+    const client = await f.follow(RUN, { window: 4 });
+    const live = await f.follow(RUN);
+    f.log.pump();
+    await f.settle();
+    f.log.delta("r", 3, "a");
+    f.log.delta("r", 3, "b");
+    await f.settle();
+    f.log.append("r", 1);
+    f.log.pump();
+    f.log.delta("r", 4, "c");
+    await f.settle();
+    // Four are unacknowledged: no further delta.
+    f.log.delta("r", 4, "d");
+    await f.settle();
+    const brief = (): unknown[] =>
+      client.socket.frames.map((x) => x.seq ?? x.payload?.text ?? x.type);
+    expect(brief()).toEqual([1, 2, 3, "caught_up", "a", "b", 4]);
+    expect(live.texts).toEqual(["a", "b", "c", "d"]);
+    client.acknowledge();
+    await f.settle();
+    expect(client.texts).toEqual(["a", "b", "c", "d"]);
+    // What a checkpoint has settled is not shown any more.
+    for (let i = 0; i < 4; i += 1) f.log.append("r", 1);
+    f.log.pump();
+    await f.settle();
+    f.log.delta("r", 8, "late");
+    f.log.append("r", 1, { settled: true });
+    f.log.pump();
+    await f.settle();
+    client.acknowledge();
+    await f.settle();
+    expect(client.seqs).toEqual(range(1, 9));
+    expect(client.texts).toEqual(["a", "b", "c", "d"]);
+  });
+
+  test("[CRED4] deltas reach it where nobody else listens; who wants none gets none", async () => {
+    const f = await begun();
+    const client = await f.follow(RUN, { window: 9 });
+    const plain = await f.follow(RUN, { window: 9, deltas: false });
+    f.log.pump();
+    await f.settle();
+    f.log.delta("r", 3, "a");
+    await f.settle();
+    expect(client.texts).toEqual(["a"]);
+    expect(plain.texts).toEqual([]);
+  });
+
+  test("[CRED5] one that acknowledges nothing is not stuck; one whose socket takes nothing is", async () => {
+    const f = await begun({ lowWater: 500 }, 1);
+    for (let i = 0; i < 9; i += 1) f.log.append("r", 1, { pad: 1_000 });
+    const patient = await f.follow(RUN, { window: 2 });
+    const stalled = await f.follow(RUN, { window: 5, kernelBytes: 500 });
+    f.log.pump();
+    await f.settle();
+    expect(patient.attachment?.isStuck).toBe(false);
+    expect(stalled.attachment?.isStuck).toBe(true);
   });
 });

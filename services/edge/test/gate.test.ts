@@ -5,7 +5,7 @@ import { type Delta, Gate } from "../src/fanout/gate.ts";
 const LIMITS = { heldBytes: 1_000, keptBytes: 1_000 };
 
 function delta(after: number, over: Partial<Delta> = {}): Delta {
-  return { attempt: 1, epoch: "e", after, frames: [], bytes: 100, ...over };
+  return { attempt: 1, epoch: "e", after, frames: [], bytes: 100, order: 0, ...over };
 }
 
 function delivered(

@@ -94,6 +94,7 @@ export class Stage {
         allowedOrigins: [],
         streamKeys: [STREAM_KEY],
         maxConnections: 10_000,
+        framesPerSecond: 100,
         fanoutBytes: 64 * 1024 * 1024,
         deadlineMs: 60_000,
         drainDelayMs: 0,
@@ -271,7 +272,7 @@ export class Client {
 
   subscribe(
     ref: { session: string; run?: string },
-    payload: { cursor?: string; from?: string; deltas?: boolean } = {},
+    payload: { cursor?: string; from?: string; deltas?: boolean; window?: number } = {},
   ): Promise<Frame> {
     const { session, run } = ref;
     return this.ask({

@@ -1,7 +1,8 @@
-import type { Command } from "@throughline/protocol";
+import { type Command, MAX_WINDOW } from "@throughline/protocol";
 import { describe, expect, test } from "vitest";
 import type { ConnectionState, Effect, Happening } from "../src/session/life.ts";
-import { MAX_PENDING, MAX_STRIKES, next, OPENED } from "../src/session/state.ts";
+import { MAX_STARTING } from "../src/session/followed.ts";
+import { MAX_PENDING, MAX_PENDING_BYTES, MAX_STRIKES, next, OPENED } from "../src/session/state.ts";
 
 function run(
   state: ConnectionState,
@@ -16,7 +17,11 @@ function run(
   return { state, effects };
 }
 
-const command = (fields: object): Happening => ({ kind: "command", command: fields as Command });
+const command = (fields: object): Happening => ({
+  kind: "command",
+  command: fields as Command,
+  bytes: 100,
+});
 const subscribe = (id: string, session: string, run_id?: string): Happening =>
   command({
     type: "subscribe",
@@ -138,8 +143,76 @@ describe("a connection's state", () => {
       },
     ]);
     const frame = { type: "command.accepted", id: "c0", run_id: "r", duplicate: false } as const;
-    const after = run(full.state, { kind: "answered", frame }, start("again"));
+    const after = run(full.state, { kind: "answered", frame, bytes: 100 }, start("again"));
     expect(after.effects.map((e) => e.do)).toEqual(["send", "execute"]);
+  });
+
+  test("[RATE3] what waiting commands hold is bounded in bytes, too, and given back with each answer", () => {
+    const large = (id: string): Happening => ({
+      kind: "command",
+      command: { type: "run.resume", id, session_id: "s", run_id: "r" } as Command,
+      bytes: MAX_PENDING_BYTES / 4,
+    });
+    const full = run(OPENED, ...["a", "b", "c", "d"].map(large));
+    expect(full.effects.map((e) => e.do)).toEqual(["execute", "execute", "execute", "execute"]);
+    const refused = run(full.state, large("e"));
+    expect(sent(refused.effects)).toMatchObject([
+      { type: "command.rejected", id: "e", code: "rate_limited", retry_after_ms: 1_000 },
+    ]);
+    const frame = { type: "command.accepted", id: "a", run_id: "r", duplicate: false } as const;
+    const bytes = MAX_PENDING_BYTES / 4;
+    const after = run(refused.state, { kind: "answered", frame, bytes }, large("f"));
+    expect(after.effects.map((e) => e.do)).toEqual(["send", "execute"]);
+  });
+
+  test("[RATE4] subscriptions given up as they begin are bounded until they are over", () => {
+    const pair = (i: number): Happening[] => [
+      subscribe(`s${i}`, "s"),
+      command({ type: "unsubscribe", id: `u${i}`, payload: { subscription_id: `sub_${i + 1}` } }),
+    ];
+    const many = Array.from({ length: MAX_STARTING }, (_, i) => pair(i)).flat();
+    const full = run(OPENED, ...many);
+    expect(full.effects.filter((e) => e.do === "attach")).toHaveLength(MAX_STARTING);
+    expect(sent(run(full.state, subscribe("more", "s")).effects)).toMatchObject([
+      { type: "error", id: "more", code: "rate_limited", retry_after_ms: 1_000 },
+    ]);
+    const after = run(full.state, { kind: "begun" }, subscribe("again", "s"));
+    expect(after.effects.map((e) => e.do)).toEqual(["attach"]);
+  });
+
+  test("[CRED1] the windows of a connection are bounded together", () => {
+    const windowed = (id: string, run_id: string, window: number): Happening =>
+      command({ type: "subscribe", id, session_id: "s", run_id, payload: { window } });
+    const full = run(OPENED, windowed("a", "r1", MAX_WINDOW - 10), windowed("b", "r2", 10));
+    expect(full.effects.map((e) => e.do)).toEqual(["attach", "attach"]);
+    const { effects } = run(full.state, windowed("c", "r3", 1), subscribe("d", "s", "r4"));
+    expect(effects.map((e) => e.do)).toEqual(["send", "attach"]);
+    expect(sent(effects)).toMatchObject([{ type: "error", id: "c", code: "invalid" }]);
+  });
+
+  test("[CRED3] an ack of a subscription that never was is an error; of one that has ended, or without a window, it is nothing", () => {
+    const ack = (id: string, subscription_id: string): Happening =>
+      command({ type: "ack", id, payload: { subscription_id, cursor: "1-1-t" } });
+    const { state } = run(
+      OPENED,
+      subscribe("c1", "s1"),
+      command({ type: "subscribe", id: "c2", session_id: "s2", payload: { window: 5 } }),
+      subscribe("c3", "s3"),
+      command({ type: "unsubscribe", id: "c4", payload: { subscription_id: "sub_3" } }),
+    );
+    const { effects } = run(
+      state,
+      ack("a1", "sub_1"),
+      ack("a2", "sub_2"),
+      ack("a3", "sub_3"),
+      ack("a4", "sub_4"),
+      ack("a5", "sub_01"),
+    );
+    expect(effects).toMatchObject([
+      { do: "acknowledge", command: { id: "a2" } },
+      { do: "send", frame: { type: "error", code: "not_found", id: "a4" } },
+      { do: "send", frame: { type: "error", code: "not_found", id: "a5" } },
+    ]);
   });
 
   test("[CON5] nothing has an effect on a closed one", () => {

@@ -54,6 +54,7 @@ class Door {
     return {
       received: (text) => void this.heard.push(text),
       refused: () => undefined,
+      pinged: () => undefined,
       drained: () => undefined,
       heard: () => undefined,
       closed: () => void (this.closed += 1),

@@ -98,6 +98,14 @@ function readRequest({
   const commandId = undefined;
   return {
     ok: true,
-    request: { commandId, session, run, cursor, from, deltas: deltas === "true" },
+    request: {
+      commandId,
+      session,
+      run,
+      cursor,
+      from,
+      deltas: deltas === "true",
+      window: undefined,
+    },
   };
 }

@@ -1,4 +1,6 @@
+import { type Cursor, parseCursor } from "@throughline/protocol";
 import type { OutgoingFrame, Socket } from "../session/port.ts";
+import { type AckOutcome, Credit } from "./credit.ts";
 import { Feeder } from "./feeder.ts";
 import type { Entry } from "./frame.ts";
 import type { Hub } from "./hub.ts";
@@ -21,6 +23,8 @@ export class Attachment implements Due {
   #place: Place;
   /** Of a session only: a run's tail never finds anything missing later. */
   readonly #logFed: LogFed | undefined;
+  /** Of a client with a window. */
+  readonly #credit: Credit | undefined;
   readonly #outlet: Outlet;
   readonly #feeder: Feeder;
 
@@ -42,10 +46,23 @@ export class Attachment implements Due {
       waits: "turn",
       page: undefined,
       missed: [],
+      shown: 0,
     };
     if (hub.filter.kind === "session") this.#logFed = new LogFed(start.position.streamSeq);
     this.#outlet = new Outlet(subscriber, this);
-    this.#feeder = new Feeder(node, hub, subscriber, this.#outlet, this.#logFed, this);
+    if (subscriber.window !== undefined) {
+      const tag = hub.filter.kind === "run" ? parseCursor(start.reached)?.tag : undefined;
+      this.#credit = new Credit(subscriber.window, tag);
+    }
+    this.#feeder = new Feeder(
+      node,
+      hub,
+      subscriber,
+      this.#outlet,
+      this.#credit,
+      this.#logFed,
+      this,
+    );
     hub.hold();
     hub.audience.attach(this);
     node.turn.due(this);
@@ -64,6 +81,16 @@ export class Attachment implements Due {
 
   drained(): void {
     if (this.isStuck) this.#node.turn.due(this);
+  }
+
+  /** What its client has taken in frees credit. Without a window it says nothing new. */
+  acknowledge(cursor: Cursor): AckOutcome {
+    const place = this.#place;
+    if (this.#credit === undefined || place.at !== "paced") return { kind: "behind" };
+    const outcome = this.#credit.acknowledge(cursor, place.position.streamSeq);
+    const goesOn = place.waits === "credit" || place.waits === "hub";
+    if (outcome.kind === "freed" && goesOn) this.wake();
+    return outcome;
   }
 
   step(): number {
@@ -104,7 +131,7 @@ export class Attachment implements Due {
     if (place.deltas !== "withheld" && !this.#say("lagging")) return;
     this.#leaveTopics();
     this.#node.metrics.demoted += 1;
-    this.#place = {
+    this.#enter({
       at: "paced",
       since: "lag",
       position: { streamSeq: this.hub.published, next: 0 },
@@ -113,7 +140,8 @@ export class Attachment implements Due {
       snapshots: [],
       page: undefined,
       missed: [],
-    };
+      shown: 0,
+    });
     if (this.#socket.buffered() <= this.#node.limits.lowWater) this.#node.turn.due(this);
   }
 
@@ -141,7 +169,7 @@ export class Attachment implements Due {
   detach(): void {
     if (this.#place.at === "detached") return;
     if (this.#place.at === "live") this.#leaveTopics();
-    this.#place = { at: "detached" };
+    this.#enter({ at: "detached" });
     this.hub.audience.detach(this);
     this.hub.release();
   }
@@ -166,38 +194,68 @@ export class Attachment implements Due {
   /** Nothing more is published behind its position. Level with a hub that is level, it goes live. */
   arrived(place: Paced, after: number): void {
     if (after > this.hub.published || !this.hub.isLevel) {
-      place.waits = "hub";
-      this.hub.audience.awaitMove(this);
+      this.#awaitHub(place);
       return;
     }
-    const level: OutgoingFrame =
-      place.since === "start"
-        ? { type: "caught_up", subscription_id: this.#id, cursor: place.cursor }
-        : { type: "recovered", subscription_id: this.#id };
-    if (!this.#outlet.say(level)) return;
-    if (place.since === "lag") this.#node.metrics.recovered += 1;
+    if (!this.#sayLevel(place)) return;
     if (this.hub.isEnded) {
       this.#finish();
       return;
     }
+    if (this.#credit !== undefined) {
+      place.since = "window";
+      this.#awaitHub(place);
+      if (this.#subscriber.wantsDeltas && this.#credit.left > 0) this.#showDeltas(place);
+      return;
+    }
     // One synchronous step with the sends above: what is published from now on comes by the topic.
     this.#socket.subscribe(this.hub.durableTopic);
-    this.#place = { at: "live", deltas: "unwanted" };
+    this.#enter({ at: "live", deltas: "unwanted" });
     this.hub.audience.goLive(this);
     if (this.#subscriber.wantsDeltas) this.#joinDeltas();
   }
 
+  #enter(place: Place): void {
+    this.#node.metrics.lagging += Number(isLagging(place)) - Number(isLagging(this.#place));
+    this.#place = place;
+  }
+
+  #awaitHub(place: Paced): void {
+    place.waits = "hub";
+    this.hub.audience.awaitMove(this);
+  }
+
+  #sayLevel({ since, cursor }: Paced): boolean {
+    if (since === "window") return true;
+    const level: OutgoingFrame =
+      since === "start"
+        ? { type: "caught_up", subscription_id: this.#id, cursor }
+        : { type: "recovered", subscription_id: this.#id };
+    if (since === "lag") this.#node.metrics.recovered += 1;
+    return this.#outlet.say(level);
+  }
+
+  /** To a client with a window: behind all events, so that no delta overtakes the one that it follows. */
+  #showDeltas(place: Paced): void {
+    for (const { order, frames } of this.hub.keptDeltas(place.shown)) {
+      place.shown = Math.max(place.shown, order);
+      if (!frames.every((frame) => this.#outlet.send(frame))) return;
+    }
+  }
+
   #joinDeltas(): void {
-    for (const frame of this.hub.keptDeltas()) if (!this.#outlet.send(frame)) return;
+    for (const { frames } of this.hub.keptDeltas(0)) {
+      if (!frames.every((frame) => this.#outlet.send(frame))) return;
+    }
     this.#socket.subscribe(this.hub.deltaTopic);
-    this.#place = { at: "live", deltas: "on" };
+    this.#enter({ at: "live", deltas: "on" });
   }
 
   #withholdDeltas(): void {
     if (!this.#say("lagging")) return;
     this.#socket.unsubscribe(this.hub.deltaTopic);
     this.#node.metrics.withheld += 1;
-    this.#place = { at: "live", deltas: "withheld" };
+    this.#enter({ at: "live", deltas: "withheld" });
   }
 
   #restoreDeltas(): void {
@@ -227,4 +285,11 @@ export class Attachment implements Due {
   #say(type: "lagging" | "recovered"): boolean {
     return this.#outlet.say({ type, subscription_id: this.#id });
   }
+}
+
+/** Without deltas, or off its topics, for having been slow. */
+function isLagging(place: Place): boolean {
+  return place.at === "live"
+    ? place.deltas === "withheld"
+    : place.at === "paced" && place.since === "lag";
 }

@@ -8,8 +8,10 @@ interface HubView {
   /** Stream sequence through which live clients have everything. */
   published(): number;
   hasLive(): boolean;
-  /** So much has gone out to them. */
-  sent(bytes: number): void;
+  /** Who is fed may be given a delta. */
+  moved(): void;
+  /** So much has gone out to them, or is kept for who comes later. */
+  grew(bytes: number): void;
 }
 
 const DELTA_OVERHEAD = 200;
@@ -31,6 +33,7 @@ export class DeltaLane {
   readonly #hub: HubView;
   readonly #unknown: Map<string, Unknown> = new Map();
   #lane: { close(): void } | undefined;
+  #shown = 0;
 
   constructor(node: FanoutNode, filter: LogFilter, runs: Runs, topic: string, hub: HubView) {
     this.#node = node;
@@ -38,6 +41,21 @@ export class DeltaLane {
     this.#runs = runs;
     this.#topic = topic;
     this.#hub = hub;
+  }
+
+  /** Held until it is known where their runs stand. */
+  get unknownBytes(): number {
+    let bytes = 0;
+    for (const unknown of this.#unknown.values()) bytes += unknown.bytes;
+    return bytes;
+  }
+
+  /** Lets go of them: the next checkpoint says it durably. */
+  forgetUnknown(): void {
+    for (const unknown of this.#unknown.values()) {
+      unknown.messages.length = 0;
+      unknown.bytes = 0;
+    }
   }
 
   open(): void {
@@ -66,10 +84,16 @@ export class DeltaLane {
 
   #offer(track: Track, message: EphemeralMessage): void {
     const delta = toDelta(message);
-    if (track.gate.offer(delta) === "show") this.#show(delta);
+    const verdict = track.gate.offer(delta);
+    if (verdict === "show") this.#show(delta);
+    else if (verdict === "held") this.#hub.grew(delta.bytes);
   }
 
   #show(delta: Delta): void {
+    this.#shown += 1;
+    delta.order = this.#shown;
+    this.#hub.moved();
+    this.#hub.grew(delta.bytes);
     if (!this.#hub.hasLive()) return;
     const { turn, publisher, metrics } = this.#node;
     if (!turn.take(delta.bytes)) {
@@ -78,7 +102,6 @@ export class DeltaLane {
     }
     for (const frame of delta.frames) publisher.publish(this.#topic, frame);
     metrics.deltas += delta.frames.length;
-    this.#hub.sent(delta.bytes);
   }
 
   /**
@@ -96,8 +119,10 @@ export class DeltaLane {
       void this.#ask(message.run);
     }
     if (unknown.bytes + message.body.byteLength > UNKNOWN_BYTES) return;
-    unknown.messages.push(message);
+    // The body is a view on a chunk of network input, as in `toDelta`.
+    unknown.messages.push({ ...message, body: Buffer.from(message.body) });
     unknown.bytes += message.body.byteLength;
+    this.#hub.grew(message.body.byteLength);
   }
 
   async #ask(run: string): Promise<void> {
@@ -135,5 +160,6 @@ function toDelta(message: EphemeralMessage): Delta {
     after: message.after,
     frames: splitLines(body),
     bytes: body.byteLength + DELTA_OVERHEAD,
+    order: 0,
   };
 }

@@ -16,6 +16,12 @@ export interface FanoutMetrics {
   withheld: number;
   demoted: number;
   recovered: number;
+  /** Subscriptions that are without deltas, or off their topic, for being slow now. */
+  lagging: number;
+  /** Times that a hub's publishes waited for the next turn. */
+  deferred: number;
+  /** Times that a client had used its window up while there was more. */
+  creditWaits: number;
   /** Hubs that met a fault of the log. */
   faults: number;
 }
@@ -31,6 +37,9 @@ export function fanoutMetrics(): FanoutMetrics {
     withheld: 0,
     demoted: 0,
     recovered: 0,
+    lagging: 0,
+    deferred: 0,
+    creditWaits: 0,
     faults: 0,
   };
 }

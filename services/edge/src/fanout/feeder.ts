@@ -1,4 +1,5 @@
 import { formatCursor } from "@throughline/protocol";
+import type { Credit } from "./credit.ts";
 import { type Entry, restamped } from "./frame.ts";
 import type { Hub } from "./hub.ts";
 import type { LogFed } from "./log-fed.ts";
@@ -26,6 +27,7 @@ export class Feeder {
   readonly #hub: Hub;
   readonly #subscriber: Subscriber;
   readonly #outlet: Outlet;
+  readonly #credit: Credit | undefined;
   readonly #logFed: LogFed | undefined;
   readonly #fed: FedAttachment;
 
@@ -34,6 +36,7 @@ export class Feeder {
     hub: Hub,
     subscriber: Subscriber,
     outlet: Outlet,
+    credit: Credit | undefined,
     logFed: LogFed | undefined,
     fed: FedAttachment,
   ) {
@@ -41,6 +44,7 @@ export class Feeder {
     this.#hub = hub;
     this.#subscriber = subscriber;
     this.#outlet = outlet;
+    this.#credit = credit;
     this.#logFed = logFed;
     this.#fed = fed;
   }
@@ -64,6 +68,11 @@ export class Feeder {
     if (this.#mustPause(place, room)) return pageBytes - room;
     for (;;) {
       const after = readAfter(place.position);
+      if (this.#mustWaitForCredit(after)) {
+        place.waits = "credit";
+        this.#node.metrics.creditWaits += 1;
+        break;
+      }
       const entry = this.#hub.next(after, page);
       if (entry === "log") {
         this.#fetch(place, after);
@@ -89,6 +98,11 @@ export class Feeder {
     return restamped(entry, cursor).every((frame) => this.#outlet.send(frame));
   }
 
+  /** There is more, and too much is unacknowledged. */
+  #mustWaitForCredit(after: number): boolean {
+    return this.#credit !== undefined && this.#credit.left === 0 && after < this.#hub.published;
+  }
+
   /** It goes on when its socket has drained, or when the others have had their turn. */
   #mustPause(place: Paced, room: number): boolean {
     if (this.#subscriber.socket.buffered() > this.#node.limits.lowWater) {
@@ -101,15 +115,16 @@ export class Feeder {
     return true;
   }
 
-  /** Returns the bytes sent. A message larger than the room is left in the middle. */
+  /** Returns the bytes sent. A message larger than the room, or than the credit, is left in the middle. */
   #feedEntry(place: Paced, entry: Entry, room: number): number {
     const begun = entry.streamSeq === place.position.streamSeq && place.position.next > 0;
     let sent = 0;
     let seq = begun ? place.position.next : entry.firstSeq;
-    for (; seq <= entry.lastSeq && sent < room; seq += 1) {
+    for (; seq <= entry.lastSeq && sent < room && this.#credit?.left !== 0; seq += 1) {
       const frame = entry.frames[seq - entry.firstSeq];
       if (frame === undefined || !this.#outlet.send(frame)) return sent;
       sent += frame.byteLength;
+      this.#credit?.sent(entry.tag, seq, entry.streamSeq);
       this.#node.metrics.fed += 1;
     }
     place.position = { streamSeq: entry.streamSeq, next: seq > entry.lastSeq ? 0 : seq };

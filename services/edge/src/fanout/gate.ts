@@ -6,6 +6,8 @@ export interface Delta {
   readonly after: number;
   readonly frames: readonly Uint8Array[];
   readonly bytes: number;
+  /** Its place among all that its hub has shown, from 1 on; 0: not shown yet. */
+  order: number;
 }
 
 /** What the gate needs to know of a delivered message. */

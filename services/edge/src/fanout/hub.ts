@@ -4,6 +4,7 @@ import { Audience } from "./audience.ts";
 import { BudgetShare, type Evictable } from "./budget.ts";
 import { DeltaLane } from "./delta-lane.ts";
 import type { Entry } from "./frame.ts";
+import type { Delta } from "./gate.ts";
 import { History } from "./history.ts";
 import type { HubStart } from "./hub-start.ts";
 import type { FanoutNode } from "./node.ts";
@@ -63,7 +64,8 @@ export class Hub implements Published, Evictable {
     this.#lane = new DeltaLane(node, filter, this.#runs, this.deltaTopic, {
       published: () => this.#published,
       hasLive: () => this.audience.hasLive,
-      sent: (bytes) => this.#sent(bytes),
+      moved: () => this.audience.moved(),
+      grew: (bytes) => this.#grew(bytes),
     });
     this.#reaching = new Reaching(node.after);
     this.#memory = new BudgetShare(node.budget, this);
@@ -80,6 +82,7 @@ export class Hub implements Published, Evictable {
     const tag = cursorTag(m.run, m.epoch);
     this.#published = m.streamSeq;
     this.#newest = { lastSeq: m.lastSeq, streamSeq: m.streamSeq, tag };
+    // Of a run, nothing lies between the last message and the one before it.
     // Of a run, nothing lies between the last message and the one before it.
     const from = filter.kind === "run" ? m.prev : m.streamSeq - 1;
     this.#history = new History(node, filter, from, m.streamSeq);
@@ -104,7 +107,7 @@ export class Hub implements Published, Evictable {
     });
   }
 
-  /** Stream sequence through which live clients have everything. */
+  /** Stream sequence that live clients have everything through. */
   get published(): number {
     return this.#published;
   }
@@ -124,7 +127,6 @@ export class Hub implements Published, Evictable {
     return this.#origin.tag();
   }
 
-  /** All that was stored when the hub began has come. */
   get isLevel(): boolean {
     return this.#phase === "level" || this.#phase === "ended";
   }
@@ -152,11 +154,9 @@ export class Hub implements Published, Evictable {
     this.#history.forgetUnusedPages(now - this.#node.limits.pageIdleMs);
   }
 
-  /** Frames of deltas that a client which comes now must be shown. */
-  *keptDeltas(): IterableIterator<Uint8Array> {
-    for (const track of this.#runs.values()) {
-      for (const delta of track.gate.kept) yield* delta.frames;
-    }
+  /** The deltas that a client must be shown which comes now, or was shown those through `order`. */
+  keptDeltas(order: number): Iterable<Delta> {
+    return this.#runs.keptDeltas(order);
   }
 
   /**
@@ -230,6 +230,7 @@ export class Hub implements Published, Evictable {
       const entry = this.#history.firstUnpublished(this.#published);
       if (entry === undefined) return;
       if (!this.#mayPublish(entry)) {
+        this.#node.metrics.deferred += 1;
         this.#node.turn.wait(this);
         return;
       }
@@ -256,11 +257,11 @@ export class Hub implements Published, Evictable {
     if (entry.end && this.filter.kind === "run") this.#end();
     this.audience.moved();
     this.#reaching.reached(entry.streamSeq);
-    this.#sent(entry.bytes);
+    this.#grew(entry.bytes);
   }
 
-  /** Asks for a look when enough has gone out: at 3,000 events a second, one after each is a tenth of the CPU. */
-  #sent(bytes: number): void {
+  /** Enough asks for a look: at 3,000 events a second, one after each is a tenth of the CPU. */
+  #grew(bytes: number): void {
     this.#unlookedBytes += bytes;
     if (this.#unlookedBytes >= this.#node.limits.lookBytes) this.#node.turn.published(this);
   }
@@ -269,7 +270,7 @@ export class Hub implements Published, Evictable {
     this.#node.metrics.late += 1;
     this.audience.missed(entry);
     this.#delivered(entry);
-    this.#sent(entry.bytes);
+    this.#grew(entry.bytes);
   }
 
   #delivered(entry: Entry): void {
@@ -287,12 +288,13 @@ export class Hub implements Published, Evictable {
     this.#unlookedBytes = 0;
     this.audience.look();
     this.#history.trim(this.#published);
-    this.#memory.holds(this.#history.ringBytes + this.#runs.deltaBytes);
+    this.#memory.holds(this.#history.ringBytes + this.#runs.deltaBytes + this.#lane.unknownBytes);
   }
 
   evict(): void {
     this.#history.shrink(this.#published);
     this.#runs.clearDeltas();
+    this.#lane.forgetUnknown();
     this.#memory.keeps(this.#history.ringBytes);
   }
 }

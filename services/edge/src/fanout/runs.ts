@@ -1,7 +1,7 @@
 import { cursorTag } from "@throughline/protocol";
 import type { LogMessage } from "@throughline/broker";
 import { FrameFault } from "./frame.ts";
-import { type Delivered, Gate, type GateLimits } from "./gate.ts";
+import { type Delivered, type Delta, Gate, type GateLimits } from "./gate.ts";
 
 /** What a hub keeps of one run that is not over. */
 export interface Track {
@@ -37,8 +37,11 @@ export class Runs {
     return this.#latest?.run === run ? this.#latest : this.#tracks.get(run);
   }
 
-  values(): IterableIterator<Track> {
-    return this.#tracks.values();
+  /** Kept deltas that were shown behind `order`, run by run. */
+  *keptDeltas(order: number): IterableIterator<Delta> {
+    for (const track of this.#tracks.values()) {
+      for (const delta of track.gate.kept) if (delta.order > order) yield delta;
+    }
   }
 
   hasEnded(run: string): boolean {

@@ -1,9 +1,12 @@
+import { parseCursor } from "@throughline/protocol";
 import type { Principal } from "../auth/principal.ts";
 import type { Attachment } from "../fanout/attach.ts";
 import type { Subscriber } from "../fanout/place.ts";
 import type { Happening, SubscribeRequest } from "./life.ts";
 import type { OutgoingFrame } from "./port.ts";
 import { subscribe, type SubscribeServices } from "./subscribe.ts";
+
+type CursorFault = "is no cursor" | "is ahead of what was sent" | "is of no event that was sent";
 
 /** Where the subscriptions of one connection are attached. Their number is bounded by the connection's state. */
 export class Attachments {
@@ -53,6 +56,15 @@ export class Attachments {
   end(id: string): void {
     this.#byId.get(id)?.detach();
     this.#byId.delete(id);
+  }
+
+  /** What an acknowledgement has come to; else what is wrong with its cursor. */
+  acknowledge(id: string, text: string): "freed" | "behind" | CursorFault {
+    const cursor = parseCursor(text);
+    if (cursor === undefined) return "is no cursor";
+    const { kind } = this.#byId.get(id)?.acknowledge(cursor) ?? { kind: "ahead" };
+    if (kind === "ahead") return "is ahead of what was sent";
+    return kind === "foreign" ? "is of no event that was sent" : kind;
   }
 
   drained(): void {

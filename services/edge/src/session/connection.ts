@@ -1,12 +1,19 @@
-import { HEARTBEAT_INTERVAL_MS, MAX_FRAME_BYTES, PROTOCOL_VERSION } from "@throughline/protocol";
+import {
+  type Command,
+  type CommandOf,
+  HEARTBEAT_INTERVAL_MS,
+  MAX_FRAME_BYTES,
+  PROTOCOL_VERSION,
+} from "@throughline/protocol";
 import { decodeCommand } from "@throughline/protocol/schemas";
 import type { Principal } from "../auth/principal.ts";
 import { execute, isEffective } from "../commands/execute.ts";
 import { answerFrame } from "../commands/outcome.ts";
 import { Attachments } from "./attachments.ts";
 import { type ConnectionServices, countClose } from "./connection-services.ts";
+import { Inflow, type InflowVerdict } from "./inflow.ts";
 import { sessionsLost } from "./membership.ts";
-import type { ConnectionPort, OutgoingFrame, SendResult, Socket } from "./port.ts";
+import type { ConnectionPort, ConnectionSocket, OutgoingFrame, SendResult } from "./port.ts";
 import type { ConnectionState, Effect, Happening, SubscribeRequest } from "./life.ts";
 import { Progress } from "./progress.ts";
 import { next, OPENED } from "./state.ts";
@@ -16,20 +23,22 @@ import { ConnectionSubscriber } from "./subscriber.ts";
 export class Connection implements ConnectionPort {
   readonly principal: Principal;
   readonly #services: ConnectionServices;
-  readonly #socket: Socket;
+  readonly #socket: ConnectionSocket;
   readonly #onGone: () => void;
   readonly #attachments: Attachments;
   readonly #progress: Progress = new Progress();
   #state: ConnectionState = OPENED;
   /** Commands are carried out one after the other: an interrupt and what follows it keep their order. */
   #commands: Promise<void> | undefined;
+  readonly #inflow: Inflow;
   #heardAt: number;
+  #probedAt: number;
   #sentAt: number;
   #membershipAt: number;
 
   constructor(
     services: ConnectionServices,
-    socket: Socket,
+    socket: ConnectionSocket,
     principal: Principal,
     onGone: () => void,
   ) {
@@ -38,7 +47,9 @@ export class Connection implements ConnectionPort {
     this.#socket = socket;
     this.principal = principal;
     this.#attachments = new Attachments(services.subscribing, principal);
+    this.#inflow = new Inflow(services.limits.inflow, services.now());
     this.#heardAt = services.now();
+    this.#probedAt = -Infinity;
     this.#sentAt = this.#heardAt;
     this.#membershipAt = this.#heardAt;
   }
@@ -62,12 +73,16 @@ export class Connection implements ConnectionPort {
     if (request) this.happen({ kind: "subscribe", request });
   }
 
-  received(text: string): void {
-    this.heard();
-    this.#services.metrics.received += 1;
+  received(text: string, bytes: number): void {
+    const verdict = this.#take(bytes);
+    if (verdict === undefined) return;
     const decoded = decodeCommand(text);
+    if (verdict.kind === "limited") {
+      this.#refuse(decoded.ok ? decoded.command : decoded, decoded.ok, verdict.retryAfterMs);
+      return;
+    }
     if (decoded.ok) {
-      this.happen({ kind: "command", command: decoded.command });
+      this.happen({ kind: "command", command: decoded.command, bytes });
       return;
     }
     this.#services.metrics.unreadable += 1;
@@ -75,8 +90,9 @@ export class Connection implements ConnectionPort {
     this.happen({ kind: "unreadable", frame });
   }
 
-  refused(reason: "binary" | "too_large"): void {
-    this.heard();
+  refused(reason: "binary" | "too_large", bytes: number): void {
+    const verdict = this.#take(bytes);
+    if (verdict === undefined) return;
     this.#services.metrics.unreadable += 1;
     if (reason === "too_large") {
       this.happen({
@@ -86,8 +102,13 @@ export class Connection implements ConnectionPort {
       });
       return;
     }
+    if (verdict.kind === "limited") return this.#refuse({}, false, verdict.retryAfterMs);
     const frame = { code: "malformed", message: "frames are text, this one is binary" } as const;
     this.happen({ kind: "unreadable", frame });
+  }
+
+  pinged(bytes: number): void {
+    this.#take(bytes);
   }
 
   drained(): void {
@@ -122,11 +143,18 @@ export class Connection implements ConnectionPort {
   /** Called every few seconds: heartbeat, silence, being stuck. */
   sweep(now: number): void {
     const { limits } = this.#services;
-    if (now - this.#heardAt > limits.silentMs) {
+    const silentFor = now - this.#heardAt;
+    if (silentFor > limits.silentMs) {
       this.close(4408, "no word for too long");
       return;
     }
-    if (this.#progress.stuckFor(now, this.#attachments.areStuck) > limits.stuckMs) {
+    if (silentFor >= limits.probeMs && this.#probedAt < this.#heardAt) {
+      this.#probedAt = now;
+      this.#socket.ping();
+    }
+    // Answers wait in a socket too that nobody reads.
+    const waits = this.#attachments.areStuck || this.#socket.buffered() > 0;
+    if (this.#progress.stuckFor(now, waits) > limits.stuckMs) {
       this.close(4410, "too slow: come back with the cursor");
       return;
     }
@@ -147,7 +175,9 @@ export class Connection implements ConnectionPort {
   sendText(frame: string): SendResult {
     this.#sentAt = this.#services.now();
     this.#services.metrics.sentControl += 1;
-    return this.#socket.send(frame);
+    const result = this.#socket.send(frame);
+    if (result === "dropped") this.drop();
+    return result;
   }
 
   happen(happening: Happening): void {
@@ -158,6 +188,7 @@ export class Connection implements ConnectionPort {
 
   /** What the client holds is not known any more: no close frame would reach it in time. */
   drop(): void {
+    if (this.#state.phase === "closed") return;
     countClose(this.#services.metrics, 4410);
     this.#socket.close();
     this.happen({ kind: "gone" });
@@ -174,8 +205,11 @@ export class Connection implements ConnectionPort {
       case "detach":
         this.#attachments.end(effect.id);
         return;
+      case "acknowledge":
+        this.#acknowledge(effect.command);
+        return;
       case "execute":
-        this.#execute(effect.command);
+        this.#execute(effect.command, effect.bytes);
         return;
       case "close":
         countClose(this.#services.metrics, effect.code);
@@ -183,12 +217,44 @@ export class Connection implements ConnectionPort {
     }
   }
 
-  #execute(command: Extract<Effect, { do: "execute" }>["command"]): void {
+  /** Undefined: it is not taken at all. */
+  #take(bytes: number): Exclude<InflowVerdict, { kind: "flood" }> | undefined {
+    if (this.#state.phase === "closed") return undefined;
+    this.heard();
+    this.#services.metrics.received += 1;
+    const verdict = this.#inflow.take(bytes, this.#services.now());
+    if (verdict.kind === "taken") return verdict;
+    this.#services.metrics.limited += 1;
+    if (verdict.kind === "limited") return verdict;
+    this.close(4429, "too many frames, although they were refused");
+    return undefined;
+  }
+
+  #refuse(asked: { readonly id?: string }, isCommand: boolean, retryAfterMs: number): void {
+    const { id } = asked;
+    const refusal = {
+      code: "rate_limited",
+      message: "more frames than this connection may send: wait, or it is closed",
+      retry_after_ms: retryAfterMs,
+    } as const;
+    if (isCommand && id !== undefined) this.send({ type: "command.rejected", id, ...refusal });
+    else this.send({ type: "error", ...refusal, ...(id === undefined ? {} : { id }) });
+  }
+
+  #acknowledge({ id, payload }: CommandOf<"ack">): void {
+    const outcome = this.#attachments.acknowledge(payload.subscription_id, payload.cursor);
+    // The events have paid for it.
+    if (outcome === "freed") this.#inflow.giveBack();
+    if (outcome === "freed" || outcome === "behind") return;
+    this.send({ type: "error", code: "invalid", message: `payload.cursor: ${outcome}`, id });
+  }
+
+  #execute(command: Command, bytes: number): void {
     if (!isEffective(command)) return;
     const run = async (): Promise<void> => {
       const outcome = await execute(this.#services.commands, this.principal, command);
       this.#services.metrics[outcome.ok ? "accepted" : "rejected"] += 1;
-      this.happen({ kind: "answered", frame: answerFrame(command, outcome) });
+      this.happen({ kind: "answered", frame: answerFrame(command, outcome), bytes });
     };
     const mine = this.#commands === undefined ? run() : this.#commands.then(run);
     this.#commands = mine;
@@ -208,6 +274,7 @@ export class Connection implements ConnectionPort {
     for (const happening of await this.#attachments.begin(subscriber, request, isWanted)) {
       this.happen(happening);
     }
+    this.happen({ kind: "begun" });
   }
 
   async #checkMembership(): Promise<void> {

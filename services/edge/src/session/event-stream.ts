@@ -47,6 +47,8 @@ export class EventStream implements Subscriber, StreamListener {
   readonly socket: StreamSocket;
   readonly subscriptionId: string = SUBSCRIPTION;
   readonly wantsDeltas: boolean;
+  /** Nobody could acknowledge anything. */
+  readonly window: undefined = undefined;
   readonly #services: ConnectionServices;
   readonly #principal: Principal;
   readonly #request: SubscribeRequest;
@@ -201,7 +203,8 @@ export class EventStream implements Subscriber, StreamListener {
 
   /** One that ends waits only for its client to take what was said last. */
   #isStuck(now: number): boolean {
-    const waits = this.#phase.is === "streaming" ? this.#phase.attachment.isStuck : true;
+    const isStuck = this.#phase.is === "streaming" ? this.#phase.attachment.isStuck : true;
+    const waits = isStuck || this.socket.buffered() > 0;
     return this.#progress.stuckFor(now, waits) > this.#services.limits.stuckMs;
   }
 

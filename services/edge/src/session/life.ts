@@ -1,5 +1,5 @@
 /** The words in which a connection's life is told: what it is, what happens to it, what is to be done. */
-import type { Command, ErrorCode } from "@throughline/protocol";
+import type { Command, CommandOf, ErrorCode } from "@throughline/protocol";
 import type { OutgoingFrame } from "./port.ts";
 
 export interface Scope {
@@ -11,6 +11,8 @@ export interface Scope {
 export interface Subscription extends Scope {
   /** `starting` until `subscribed` has been sent. */
   readonly phase: "starting" | "active";
+  /** 0: none. */
+  readonly window: number;
 }
 
 /** `leaving`: told to go, and soon closed; commands are still taken. */
@@ -23,22 +25,27 @@ interface Serving {
   readonly subscriptions: ReadonlyMap<string, Subscription>;
   /** Subscriptions made so far: their ids count up. */
   readonly made: number;
-  /** Commands on their way. */
+  /** Subscriptions on their way to be attached, also those that are not wanted any more. */
+  readonly starting: number;
+  /** Commands on their way, and the bytes of their frames. */
   readonly pending: number;
+  readonly pendingBytes: number;
   /** Malformed frames, less the commands since. */
   readonly strikes: number;
 }
 
 export type Happening =
-  | { readonly kind: "command"; readonly command: Command }
+  | { readonly kind: "command"; readonly command: Command; readonly bytes: number }
   | { readonly kind: "unreadable"; readonly frame: FrameFault }
   /** The connect URL asks for a subscription. */
   | { readonly kind: "subscribe"; readonly request: SubscribeRequest }
   | { readonly kind: "subscribed"; readonly id: string }
+  /** An attempt to attach is over, whatever came of it. */
+  | { readonly kind: "begun" }
   | { readonly kind: "ended"; readonly id: string; readonly reason: EndReason }
   /** Whether the subscription could not begin. */
   | { readonly kind: "refused"; readonly id: string; readonly frame: OutgoingFrame }
-  | { readonly kind: "answered"; readonly frame: OutgoingFrame }
+  | { readonly kind: "answered"; readonly frame: OutgoingFrame; readonly bytes: number }
   | { readonly kind: "goaway"; readonly reconnectAfterMs: number; readonly reason: string }
   | { readonly kind: "close"; readonly code: number; readonly reason: string }
   | { readonly kind: "gone" };
@@ -50,6 +57,7 @@ export interface FrameFault {
   readonly message: string;
   readonly path?: string;
   readonly id?: string;
+  readonly retry_after_ms?: number;
 }
 
 export interface SubscribeRequest extends Scope {
@@ -58,13 +66,16 @@ export interface SubscribeRequest extends Scope {
   readonly cursor: string | undefined;
   readonly from: "start" | "latest" | "snapshot";
   readonly deltas: boolean;
+  /** Events that may be unacknowledged; undefined: no limit but the socket's. */
+  readonly window: number | undefined;
 }
 
 export type Effect =
   | { readonly do: "send"; readonly frame: OutgoingFrame }
   | { readonly do: "attach"; readonly id: string; readonly request: SubscribeRequest }
   | { readonly do: "detach"; readonly id: string }
-  | { readonly do: "execute"; readonly command: Command }
+  | { readonly do: "acknowledge"; readonly command: CommandOf<"ack"> }
+  | { readonly do: "execute"; readonly command: Command; readonly bytes: number }
   | { readonly do: "close"; readonly code: number; readonly reason: string };
 
 export interface Step {

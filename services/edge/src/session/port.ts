@@ -29,6 +29,11 @@ export interface Socket {
   close(): void;
 }
 
+/** A socket whose other end can be asked for a sign of life. */
+export interface ConnectionSocket extends Socket {
+  ping(): void;
+}
+
 /** A response that goes on for as long as its client listens (SSE). Nothing comes back on it. */
 export interface StreamSocket extends Socket {
   /** A control frame that moves the client's place. */
@@ -60,9 +65,12 @@ export interface Publisher {
 
 /** One client connection, as the transport drives it. */
 export interface ConnectionPort {
-  received(text: string): void;
+  /** `bytes`: of the frame's payload, as they came. */
+  received(text: string, bytes: number): void;
   /** A frame that cannot be taken: binary, or not UTF-8 text. */
-  refused(reason: "binary" | "too_large"): void;
+  refused(reason: "binary" | "too_large", bytes: number): void;
+  /** The client asks for a sign of life, which the transport has given. */
+  pinged(bytes: number): void;
   /** The kernel took some of what was buffered. */
   drained(): void;
   /** Any sign of life that is no frame. */

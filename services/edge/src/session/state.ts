@@ -2,9 +2,10 @@
  * A connection's life as one value, and what each happening makes of it. Pure: the shell
  * (`connection.ts`) owns the socket, the clock and the hubs.
  */
-import type { Command, ErrorCode } from "@throughline/protocol";
+import { type Command, type ErrorCode, MAX_FRAME_BYTES } from "@throughline/protocol";
 import {
   detachAll,
+  onAck,
   onEnded,
   onSubscribe,
   onSubscribed,
@@ -22,9 +23,12 @@ import {
   stay,
   type Step,
 } from "./life.ts";
+import type { OutgoingFrame } from "./port.ts";
 
 /** Commands of one connection on their way at once; a client that sends more than this ahead is not waiting for answers. */
 export const MAX_PENDING = 64;
+/** And what they may hold in memory meanwhile: eight frames of the largest kind. */
+export const MAX_PENDING_BYTES: number = 8 * MAX_FRAME_BYTES;
 /** Malformed frames in excess of commands after which the connection is closed with 4400. */
 export const MAX_STRIKES = 8;
 
@@ -32,7 +36,9 @@ export const OPENED: ConnectionState = {
   phase: "open",
   subscriptions: new Map(),
   made: 0,
+  starting: 0,
   pending: 0,
+  pendingBytes: 0,
   strikes: 0,
 };
 
@@ -46,6 +52,7 @@ export function next(state: ConnectionState, happening: Happening): Step {
       return onCommand(
         happening.command.type === "heartbeat" ? state : lenient(state),
         happening.command,
+        happening.bytes,
       );
     case "unreadable":
       return onUnreadable(state, happening.frame);
@@ -53,12 +60,14 @@ export function next(state: ConnectionState, happening: Happening): Step {
       return onSubscribe(state, happening.request);
     case "subscribed":
       return onSubscribed(state, happening.id);
+    case "begun":
+      return stay({ ...state, starting: state.starting - 1 });
     case "ended":
       return onEnded(state, happening.id, happening.reason);
     case "refused":
       return stay(without(state, happening.id), { do: "send", frame: happening.frame });
     case "answered":
-      return stay({ ...state, pending: state.pending - 1 }, { do: "send", frame: happening.frame });
+      return onAnswered(state, happening.frame, happening.bytes);
     case "goaway":
       return onGoaway(state, happening.reconnectAfterMs, happening.reason);
     case "close":
@@ -74,12 +83,12 @@ export function next(state: ConnectionState, happening: Happening): Step {
   }
 }
 
-function onCommand(state: Open, command: Command): Step {
+function onCommand(state: Open, command: Command, bytes: number): Step {
   switch (command.type) {
     case "heartbeat":
       return stay(state, send({ type: "heartbeat.ack", id: command.id, ts: command.payload.ts }));
     case "ack":
-      return stay(state);
+      return onAck(state, command);
     case "subscribe":
       return onSubscribe(state, requestOf(command));
     case "unsubscribe":
@@ -90,12 +99,26 @@ function onCommand(state: Open, command: Command): Step {
         refuse(command.id, "not_allowed", "the credentials of this connection do not expire"),
       );
     default:
-      if (state.pending >= MAX_PENDING) {
-        const why = `more than ${MAX_PENDING} commands wait for their answers`;
-        return stay(state, refuse(command.id, "rate_limited", why, 1_000));
-      }
-      return stay({ ...state, pending: state.pending + 1 }, { do: "execute", command });
+      return onEffective(state, command, bytes);
   }
+}
+
+/** A command for the log. */
+function onEffective(state: Open, command: Command, bytes: number): Step {
+  const pending = state.pending + 1;
+  const pendingBytes = state.pendingBytes + bytes;
+  const isOver = pending > MAX_PENDING || (state.pending > 0 && pendingBytes > MAX_PENDING_BYTES);
+  if (isOver) {
+    const why = `commands that wait for their answers: at most ${MAX_PENDING}, and ${MAX_PENDING_BYTES} bytes`;
+    return stay(state, refuse(command.id, "rate_limited", why, 1_000));
+  }
+  return stay({ ...state, pending, pendingBytes }, { do: "execute", command, bytes });
+}
+
+function onAnswered(state: Open, frame: OutgoingFrame, bytes: number): Step {
+  const pending = state.pending - 1;
+  const pendingBytes = state.pendingBytes - bytes;
+  return stay({ ...state, pending, pendingBytes }, send(frame));
 }
 
 function onUnreadable(state: Open, frame: FrameFault): Step {

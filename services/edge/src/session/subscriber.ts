@@ -1,6 +1,7 @@
 import type { Subscriber } from "../fanout/place.ts";
 import { type RunSnapshot, snapshotFrame } from "../fanout/run-snapshot.ts";
 import type { Connection } from "./connection.ts";
+import type { SubscribeRequest } from "./life.ts";
 import type { OutgoingFrame, SendResult, Socket } from "./port.ts";
 
 /** A subscription of a connection, as its attachment knows it. */
@@ -9,18 +10,20 @@ export class ConnectionSubscriber implements Subscriber {
   readonly socket: Socket;
   readonly subscriptionId: string;
   readonly wantsDeltas: boolean;
+  readonly window: number | undefined;
   readonly #session: string;
 
   constructor(
     connection: Connection,
     socket: Socket,
     subscriptionId: string,
-    request: { readonly session: string; readonly deltas: boolean },
+    request: Pick<SubscribeRequest, "session" | "deltas" | "window">,
   ) {
     this.#connection = connection;
     this.socket = socket;
     this.subscriptionId = subscriptionId;
     this.wantsDeltas = request.deltas;
+    this.window = request.window;
     this.#session = request.session;
   }
 

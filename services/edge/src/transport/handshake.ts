@@ -100,6 +100,7 @@ function readSubscription(query: URLSearchParams): {
     cursor,
     from: "start",
     deltas: true,
+    window: undefined,
   };
   return { subscribe, fault: undefined };
 }

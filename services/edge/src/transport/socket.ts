@@ -1,11 +1,11 @@
-import type { SendResult, Socket } from "../session/port.ts";
+import type { ConnectionSocket, SendResult } from "../session/port.ts";
 import type { UwsSocket } from "./uws.ts";
 
 /**
  * The one wrapper that knows whether the native socket is still there: every method of a closed
  * one throws, and a close may come in the middle of any call that writes.
  */
-export class WsSocket<UserData> implements Socket {
+export class WsSocket<UserData> implements ConnectionSocket {
   #ws: UwsSocket<UserData> | undefined;
 
   constructor(ws: UwsSocket<UserData>) {
@@ -38,6 +38,10 @@ export class WsSocket<UserData> implements Socket {
 
   unsubscribe(topic: string): void {
     this.#ws?.unsubscribe(topic);
+  }
+
+  ping(): void {
+    this.#ws?.ping();
   }
 
   end(code: number, reason: string): void {

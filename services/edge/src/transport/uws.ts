@@ -79,6 +79,8 @@ export interface UwsBehavior<UserData> {
   open(ws: UwsSocket<UserData>): void;
   message(ws: UwsSocket<UserData>, message: ArrayBuffer, isBinary: boolean): void;
   drain(ws: UwsSocket<UserData>): void;
+  /** Answered by uWebSockets. */
+  ping(ws: UwsSocket<UserData>, message: ArrayBuffer): void;
   pong(ws: UwsSocket<UserData>): void;
   close(ws: UwsSocket<UserData>, code: number): void;
 }

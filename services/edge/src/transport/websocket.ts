@@ -4,7 +4,7 @@ import type { Authenticated } from "../auth/token.ts";
 import type { Principal } from "../auth/principal.ts";
 import type { Slots } from "../lifecycle/admission.ts";
 import type { Log } from "../log.ts";
-import type { ConnectionPort, Socket } from "../session/port.ts";
+import type { ConnectionPort, ConnectionSocket } from "../session/port.ts";
 import type { SubscribeRequest } from "../session/life.ts";
 import { type Handshake, readHandshake } from "./handshake.ts";
 import { problem, type Reply } from "./problem.ts";
@@ -26,7 +26,7 @@ export interface WebSocketOptions {
   ): Promise<Authenticated> | Authenticated;
   /** Whether new connections are taken. */
   isAccepting(): boolean;
-  open(socket: Socket, principal: Principal, asked: Asked): ConnectionPort;
+  open(socket: ConnectionSocket, principal: Principal, asked: Asked): ConnectionPort;
   /** A socket was opened only to be closed with this code. */
   turnedAway(code: number): void;
 }
@@ -108,11 +108,13 @@ export function serveWebSocket(app: UwsApp, path: string, options: WebSocketOpti
     },
     message: (ws, message, isBinary) => {
       const connection = liveOf(ws)?.connection;
-      if (message.byteLength > MAX_FRAME_BYTES) connection?.refused("too_large");
-      else if (isBinary) connection?.refused("binary");
-      else connection?.received(Buffer.from(message).toString("utf8"));
+      const bytes = message.byteLength;
+      if (bytes > MAX_FRAME_BYTES) connection?.refused("too_large", bytes);
+      else if (isBinary) connection?.refused("binary", bytes);
+      else connection?.received(Buffer.from(message).toString("utf8"), bytes);
     },
     drain: (ws) => liveOf(ws)?.connection.drained(),
+    ping: (ws, message) => liveOf(ws)?.connection.pinged(message.byteLength),
     pong: (ws) => liveOf(ws)?.connection.heard(),
     close: (ws) => {
       const live = liveOf(ws);
