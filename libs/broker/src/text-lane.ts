@@ -30,6 +30,16 @@ export interface TextStream {
   end(): Promise<void>;
 }
 
+/** UTF-16 code units of one chunk. At six bytes each, the most that JSON makes of one, it still fits an event. */
+const MAX_PIECE = 64 * 1024;
+
+/** Not in the middle of a character. */
+function firstPiece(text: string): string {
+  const last = text.charCodeAt(MAX_PIECE - 1);
+  const isHigh = last >= 0xd800 && last <= 0xdbff;
+  return text.slice(0, isHigh ? MAX_PIECE - 1 : MAX_PIECE);
+}
+
 interface Open {
   readonly messageId: string;
   readonly stepId: string | undefined;
@@ -128,8 +138,17 @@ export class TextLane {
   #write(open: Open, text: string): Promise<void> {
     if (open.ended) return Promise.reject(new TypeError(`message ${open.messageId} has ended`));
     if (this.#stopped || !this.#open.has(open) || text === "") return this.#port.ready();
-    open.unstored += text;
     this.#writesInWindow += 1;
+    let rest = text;
+    while (rest.length > MAX_PIECE) {
+      const piece = firstPiece(rest);
+      rest = rest.slice(piece.length);
+      // What is there goes first, so that a piece is a chunk of its own.
+      this.checkpoint();
+      open.unstored = piece;
+      this.checkpoint();
+    }
+    open.unstored += rest;
     if (open.unstored.length >= this.#times.checkpointBytes) {
       this.checkpoint();
     } else {

@@ -193,6 +193,22 @@ describe("the run writer", () => {
     lane.close();
   });
 
+  test("[LANE2] a piece of text that fits no event is cut, and not within a character", async () => {
+    const ref = freshRun();
+    const writer = await startedWriter(broker, ref);
+    const text = `a${"👋".repeat(300_000)}\u0001`;
+    const stream = writer.text("msg_1");
+    await stream.write("before ");
+    await stream.write(text);
+    await stream.write(" behind");
+    await stream.end();
+    const chunks = (await wholeLog(broker, ref))
+      .flatMap(eventsOf)
+      .flatMap((e) => (e.type === "model.chunk" ? [e.payload.text] : []));
+    expect(chunks.join("") === `before ${text} behind`).toBe(true);
+    expect(chunks.every((chunk) => Buffer.from(chunk).toString("utf8") === chunk)).toBe(true);
+  });
+
   test("[LANE1] at 100 writes a second, 1,000 writes are stored in under 30 messages", async () => {
     const ref = freshRun();
     const writer = await startedWriter(broker, ref);

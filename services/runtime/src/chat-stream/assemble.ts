@@ -68,7 +68,8 @@ export function openAssembler(): Assembler {
       const field = delta?.reasoning_content ? "reasoning_content" : "reasoning";
       const reasoning = delta?.[field];
       if (reasoning) pieces.push({ kind: "text", channel: "reasoning", text: reasoning, field });
-      if (delta?.content) pieces.push({ kind: "text", channel: "text", text: delta.content });
+      const said = delta?.content || delta?.refusal;
+      if (said) pieces.push({ kind: "text", channel: "text", text: said });
       for (const part of delta?.tool_calls ?? []) calls.add(part);
       if (choice.finish_reason) {
         pieces.push(...calls.whole());

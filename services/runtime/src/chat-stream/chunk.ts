@@ -11,6 +11,8 @@ const fields = z.object({
         delta: z
           .object({
             content: text,
+            /** What a model says instead of an answer that it refuses to give. */
+            refusal: text,
             /** DeepSeek's name for it; `reasoning` is OpenRouter's. */
             reasoning_content: text,
             reasoning: text,
@@ -37,12 +39,16 @@ const fields = z.object({
       prompt_tokens_details: z.object({ cached_tokens: z.int().min(0).nullish() }).nullish(),
       completion_tokens_details: z.object({ reasoning_tokens: z.int().min(0).nullish() }).nullish(),
     })
-    .nullish(),
+    .nullish()
+    // A note beside the answer: one that is odd is left out.
+    .catch(null),
 });
 
 /** Providers send either or both: the last chunk may hold the usage alone. */
-const chunkSchema = fields
+const chunkSchema = z
+  .looseObject({})
   .refine(({ choices, usage }) => choices != null || usage != null, "has neither choices nor usage")
+  .pipe(fields)
   .transform((chunk) => ({ ...chunk, choices: chunk.choices ?? [] }));
 
 export type Chunk = z.infer<typeof chunkSchema>;

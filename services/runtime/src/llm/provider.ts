@@ -182,7 +182,21 @@ function pushed(sse: ReturnType<typeof openSse>, bytes: Uint8Array): SseEvent[] 
   }
 }
 
-function taken(assembler: Assembler, { event, data }: SseEvent, options: ProviderOptions): Piece[] {
+/** Once the answer is finished nothing that follows can make it less whole. */
+function taken(assembler: Assembler, event: SseEvent, options: ProviderOptions): Piece[] {
+  try {
+    return piecesOf(assembler, event, options);
+  } catch (error) {
+    if (!assembler.finished) throw error;
+    return [];
+  }
+}
+
+function piecesOf(
+  assembler: Assembler,
+  { event, data }: SseEvent,
+  options: ProviderOptions,
+): Piece[] {
   // Some servers keep the connection alive with events that carry nothing.
   if (data.trim() === "") return [];
   let value: unknown;

@@ -142,6 +142,22 @@ describe("a provider's answer", () => {
     ["whose last line is not ended", sse([says("all")]) + "data: [DONE]"],
     ["whose finish is not ended by an empty line", sse([says("all"), finish()]).trimEnd()],
     ["with usage on every chunk", sse([usage(1, 1), says("all"), usage(2, 2), finish()]) + DONE],
+    [
+      "with an error behind its finish",
+      sse([says("all"), finish(), { error: { message: "late" } }]) + DONE,
+    ],
+    [
+      "with what is no JSON behind its finish",
+      `${sse([says("all"), finish()])}data: {not json\n\n`,
+    ],
+    [
+      "with odd usage",
+      sse([says("all"), finish(), { choices: [], usage: { prompt_tokens: null } }]) + DONE,
+    ],
+    [
+      "where the model refuses",
+      sse([{ choices: [{ delta: { refusal: "all" } }] }, finish()]) + DONE,
+    ],
   ])("[LLW3] is whole %s", async (_, body) => {
     server.will(body);
     const pieces = await all();
