@@ -66,7 +66,10 @@ describe("a WebSocket connection", () => {
       headers: { origin: "https://evil.example" },
     });
     const closed = await page.untilClosed();
-    expect(closed).toMatchObject({ code: 4403, reason: expect.stringContaining("pages of this origin") });
+    expect(closed).toMatchObject({
+      code: 4403,
+      reason: expect.stringContaining("pages of this origin"),
+    });
     expect(closed.reason + JSON.stringify(stage.logged)).not.toContain("secret-user");
     expect([...nobody.frames, ...page.frames]).toEqual([]);
     expect(edge.measured.connection.closed).toEqual(
